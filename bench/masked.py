@@ -35,7 +35,7 @@ from bench.models import RATE, Line, PlainLoop, Specification, asked_for, compar
 from foretext.batch import IGNORE
 from foretext.objectives.masked import MaskingConfig
 from foretext.objectives.spans import Span
-from foretext.systems.bert import BERT, MASK
+from foretext.systems.bert import BERT
 from foretext.text.tokenizers.wordpiece import SPECIALS
 
 TARGET = 1.3
@@ -76,7 +76,7 @@ def masked(ids: Tensor, vocabulary: int) -> tuple[Tensor, Tensor]:
     fate = torch.rand(ids.shape)
     hidden = chosen & (fate < MASKING.masked)
     swapped = chosen & ~hidden & (fate < MASKING.masked + MASKING.random)
-    shown = ids.masked_fill(hidden, SPECIALS.index(MASK))
+    shown = ids.masked_fill(hidden, SPECIALS.index("[MASK]"))
     shown = torch.where(swapped, torch.randint(ORDINARY, vocabulary, ids.shape), shown)
     return shown, ids.masked_fill(~chosen, IGNORE)
 

@@ -21,8 +21,7 @@ import torch
 
 from bench.common import Turns, alternate, arguments_for, print_head, ratio_cell, table
 from foretext.batch import Batch
-from foretext.nn.relative.transformer_xl import TransformerXL
-from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.transformer_xl import TransformerXL, TransformerXLConfig
 from foretext.systems.transformer_xl import SIZES
 
 TARGET = 20.0

@@ -28,7 +28,7 @@ from transformers import GPT2LMHeadModel
 
 from bench.common import Turns, Worker, arguments_for, need_data, print_head, ratio_cell, reviews, table
 from bench.models import PlainLoop, Shape, build_ours
-from foretext.nn.transformer.causal_trunk import TransformerConfig
+from foretext.nn.transformer.transformer import TransformerConfig
 from foretext.runs.machine import tune_allocator
 from foretext.runs.model import mean_losses
 from foretext.runs.run_config import Budget

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from foretext.errors import UserError, closest
+from foretext.errors import UserError, check_range, closest
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -371,3 +371,53 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         value = _plain(value)
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
+
+
+# -- how weights are learned -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How weights are learned, in pre-training and fine-tuning alike."""
+
+    optimizer: Literal["adamw", "muon", "lamb", "sgd"] = "adamw"
+    rate: float = 2.5e-4
+    # halving: constant, halved every epoch once a validation loss has risen; root: 1 / (1 + .005 √step)
+    schedule: Literal["cosine", "linear", "constant", "halving", "root"] = "cosine"
+    warmup_steps: int = 0  # if 0, `warmup` counts
+    warmup: float = 0.02  # part of the budget
+    final_rate: float = 0.0  # part of the peak rate that remains at the end
+    weight_decay: float = 0.01
+    beta1: float = 0.9  # sgd: its momentum
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    clip: float = 1.0
+    batch_size: int = 64  # sequences a step (fine-tuning: examples)
+    micro_batch: int = 0  # sequences at a time; 0: as many as fit a cache-friendly 4,096 tokens
+    dropout: float = 0.1
+    save_seconds: float = 300.0
+    evaluations: int = 20  # validation passes spread over the run
+    bad_steps: int = 3  # steps with a non-finite loss or gradient that are skipped before stopping
+    log_samples: bool = False  # write the ids of each step's samples to metrics.jsonl
+
+    def check(self) -> None:
+        """UserError for what no run can train with: all but `dropout`, which the model it is of checks
+        (`ModelConfig.check`)."""
+        check_range("training", self, "at least 1", "batch_size")
+        check_range("training", self, "at least 0", "micro_batch", "warmup_steps", "evaluations", "bad_steps")
+        check_range("training", self, "at least 0", "weight_decay", "clip", "save_seconds")
+        check_range("training", self, "at least 0 and below 1", "beta1", "beta2", "warmup")
+        check_range("training", self, "above 0", "rate", "epsilon")
+        check_range("training", self, "at least 0 and at most 1", "final_rate")
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """How pre-training goes on from another run, with new text (`--from`)."""
+
+    rate_decay: float = 1.0  # each group of layers learns at 1/this of the rate of the group above (ULMFiT: 2.6)
+    vocabulary: Literal["kept", "new"] = "kept"  # new: learned from the new text; known pieces keep their rows
+
+    def check(self) -> None:
+        """UserError for what no run can go on with."""
+        check_range("start", self, "above 0", "rate_decay")

@@ -14,10 +14,8 @@ from foretext.nn.recurrent.cove import (
     CoveConfig,
     CoveTrunk,
     DecoderState,
-    TranslationConfig,
 )
-from foretext.objectives.translation import TranslationObjective
-from foretext.objectives.translation_pairs import TranslationSettings
+from foretext.objectives.translation import TranslationObjective, TranslationSettings
 from foretext.runs.model import SavedModel
 from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems.cove import COVE
@@ -33,12 +31,12 @@ SHAPE = CoveConfig(vocabulary=len(WORDS) + 2, vectors=5, width=6, layers=2, drop
 class TranslationModel(nn.Module):
     """Encoder and decoder."""
 
-    def __init__(self, config: TranslationConfig) -> None:
+    def __init__(self, config: CoveConfig, words: int, embedding: int = EMBEDDING) -> None:
         super().__init__()
         config.check()
         self.config = config
-        self.encoder = ContextEncoder(config)
-        self.decoder = AttentionDecoder(config)
+        self.encoder = ContextEncoder(config.vectors, config.width // 2, config.layers, config.dropout)
+        self.decoder = AttentionDecoder(config, words, embedding)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
@@ -49,7 +47,7 @@ class TranslationModel(nn.Module):
     def decode_step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Logits [B, V] of the word after these, and the state with them read."""
         read_BD, state = self.decoder.step(ids_B, state)
-        return self.decoder.logits(read_BD), state
+        return self.decoder.output(read_BD), state
 
     def forward(
         self, x_BSE: Tensor, before_BT: Tensor, mask_BS: Tensor | None = None, mask_BT: Tensor | None = None

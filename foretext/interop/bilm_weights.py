@@ -38,7 +38,7 @@ from foretext.interop.foreign import read_json
 from foretext.interop.hub import Foreign, check_in
 from foretext.nn.recurrent.bilm import Bilm, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
-from foretext.nn.weights import check_tensors
+from foretext.nn.trunk import check_tensors
 from foretext.systems.base import ObjectiveParts
 from foretext.systems.elmo import ELMO
 from foretext.systems.hub_names import HEAD

@@ -3,11 +3,31 @@ sees a loss. What one cannot do, it says by not overriding the default here: nob
 
 Each kind of trunk has a frozen dataclass for its configuration, beside its code; `[model]` of a run's config.toml is
 that dataclass. `ModelConfig` is what the rest of the package reads of it.
+
+Below it is what is done with the weights of any model: they are checked when they are read, grown with the vocabulary,
+and averaged.
+
+Checked, by name, shape, dtype and finite values: a kernel that is handed a tensor of another shape may write beyond it,
+so nothing that was read from a file goes anywhere without this check: weights, averages, optimiser state, carried
+state, imports.
+
+Grown: what is kept for each piece of a vocabulary (embeddings, an output bias), for another vocabulary, or for more
+pieces. As in ULMFiT's released code (Howard and Ruder 2018): a piece that was known keeps its row, a new one gets the
+mean of all old rows, so that it begins as a piece of no particular meaning and not as noise. fastai does the same with
+the bias of the output layer.
+
+Averaged: an exponential moving average of weights, which predict better than the last ones do (Polyak averaging).
+
+    a_n = d_n · a_{n−1} + (1 − d_n) · w_n,   a_0 = w_0,   d_n = min(decay, n / (9 + n))
+
+The decay grows to its value: with .998 from the start, the first values, which were drawn, would still have a seventh
+of the say after a thousand updates. (n counts updates from 1; d_n is TensorFlow's rule for averages that begin early.)
+Buffers are not averaged: they are as they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
@@ -16,8 +36,8 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden, padded
-from foretext.errors import UserError
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
+from foretext.errors import UserError, refuse_if
+from foretext.nn.fused import TiedSoftmax
 
 # Of a shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
 MOST_LAYERS, MOST_WIDE = 1_000, 100_000_000
@@ -127,7 +147,7 @@ class Trunk(nn.Module):
     attends: ClassVar[bool] = False  # whether there are `attention_weights`
     branches: ClassVar[bool] = False  # whether `Batch.attend_BTT` is followed: texts side by side after a state
     spells: ClassVar[bool] = False  # whether tokens are read by their characters, which `spelled` gives
-    above: ClassVar[tuple[str, ...]] = ()  # what the names of parameters above the last block begin with
+    above: ClassVar[tuple[str, ...]] = ()  # what the names of parameters above the last layer begin with
     evaluation_memory: int | None = None  # tokens before each that are seen in evaluation; None: there is no memory
 
     if TYPE_CHECKING:
@@ -193,12 +213,16 @@ class Trunk(nn.Module):
 
     # -- weights
 
+    def layer_names(self) -> list[tuple[str, ...]]:
+        """What the names of each layer's parameters begin with, from the bottom to the top."""
+        return [(f"blocks.{n}.",) for n in range(len(self.blocks))]
+
     def layer_groups(self) -> list[list[str]]:
-        """Names of parameters from the bottom (embeddings and what blocks share) to the top, block by block."""
+        """Names of parameters from the bottom (embeddings and what layers share) to the top, layer by layer."""
         names = [name for name, _ in self.named_parameters()]
-        blocks = [[name for name in names if name.startswith(f"blocks.{n}.")] for n in range(len(self.blocks))]
-        blocks[-1] += [name for name in names if name.startswith(self.above)]
-        return [[name for name in names if not name.startswith(("blocks.", *self.above))], *blocks]
+        layers = [[name for name in names if name.startswith(beginnings)] for beginnings in self.layer_names()]
+        layers[-1] += [name for name in names if name.startswith(self.above)]
+        return [[name for name in names if not any(name in layer for layer in layers)], *layers]
 
     def grow_vocabulary(self, size: int) -> None:
         """Adds rows for tokens, drawn like new ones, up to `size`."""
@@ -219,6 +243,25 @@ class Trunk(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} reads tokens by their ids")
 
 
+class TokenTrunk(Trunk):
+    """A trunk that reads rows of one table, which is its output layer too."""
+
+    if TYPE_CHECKING:
+        tokens: nn.Embedding
+        config: Any
+
+    def draw(self, weights: Tensor) -> None:
+        """Fills weights as those of a new trunk are."""
+        nn.init.normal_(weights, std=self.config.init_std)
+
+    def output_table(self) -> Tensor:
+        """W_e, which is also the output layer."""
+        return self.tokens.weight
+
+    def grow_vocabulary(self, size: int) -> None:
+        self.tokens = grown(self.tokens, size, self.draw)
+
+
 def reads_on(trunk: Trunk) -> bool:
     """Whether any number of tokens can be read, piece after piece, with a state between: a causal trunk with room for
     ever, such as an LSTM. Others read what fits their context, at once."""
@@ -234,3 +277,117 @@ def remembering(trunk: Trunk, length: int | None) -> Iterator[None]:
         yield
     finally:
         trunk.evaluation_memory = before
+
+
+# -- checked -----------------------------------------------------------------------------------------------------------
+
+FOREIGN = "the file belongs to another model; restore it from a copy"
+
+
+def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], where: str) -> None:
+    """UserError unless `found` has exactly the tensors of `wanted`: their names, shapes and dtypes, finite. float32 may
+    be copied into float64, which loses nothing."""
+    check_names(found, wanted, where)
+    for name, tensor in wanted.items():
+        wider = tensor.dtype == torch.float64 and found[name].dtype == torch.float32
+        check_tensor(found[name], tensor.shape, torch.float32 if wider else tensor.dtype, f"{where}: {name}")
+
+
+def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, object], where: str) -> None:
+    """UserError unless both have the same names."""
+    for name in wanted:
+        refuse_if(name not in found, f"{where}: {name} is missing; {FOREIGN}")
+    for name in found:
+        refuse_if(name not in wanted, f"{where}: {name} is not a tensor of this model; {FOREIGN}")
+
+
+def check_tensor(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype, where: str) -> None:
+    """UserError unless it has this shape and dtype, and is finite; `where` names the file and the tensor."""
+    refuse_if(found.shape != shape, f"{where} has shape {list(found.shape)} instead of {list(shape)}; {FOREIGN}")
+    if found.dtype != dtype:
+        raise UserError(f"{where} is {_plain(found.dtype)} instead of {_plain(dtype)}; {FOREIGN}")
+    refuse_if(
+        not bool(torch.isfinite(found).all()),
+        f"{where} is not finite; train again with a lower rate (--set training.rate=…)",
+    )
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+# -- grown -------------------------------------------------------------------------------------------------------------
+
+
+def carried_rows(rows_V: Tensor, old_ids: np.ndarray) -> Tensor:
+    """[new size, …] of [old size, …]: the rows of `old_ids`, and the mean of all where that is negative."""
+    ids = torch.from_numpy(np.asarray(old_ids, dtype=np.int64)).to(rows_V.device)
+    assert int(ids.max()) < len(rows_V), f"row {int(ids.max())} of {len(rows_V)}"
+    rows_V = rows_V.detach()
+    taken = rows_V[ids.clamp(min=0)]
+    taken[ids < 0] = rows_V.mean(0)
+    return taken
+
+
+def grown(tokens: nn.Embedding, size: int, draw: Callable[[Tensor], object]) -> nn.Embedding:
+    """The embeddings with rows added up to `size`, which `draw` fills as a trunk draws its own; the old ones stay."""
+    old_VD = tokens.weight.detach()
+    fresh_VD = torch.empty(size - len(old_VD), old_VD.shape[1], dtype=old_VD.dtype, device=old_VD.device)
+    draw(fresh_VD)
+    return nn.Embedding.from_pretrained(torch.cat([old_VD, fresh_VD]), freeze=False)
+
+
+# -- averaged ----------------------------------------------------------------------------------------------------------
+
+COUNT = "updates"
+
+
+def decay_at(decay: float, update: int) -> float:
+    """Of the update with this number, from 1."""
+    assert update >= 1
+    return min(decay, update / (9.0 + update))
+
+
+class AveragedWeights:
+    def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float = 0.998) -> None:
+        refuse_if(not 0.0 <= decay < 1.0, f"the decay of averaged weights must be at least 0 and below 1, not {decay}")
+        self.parameters = dict(parameters)
+        self.decay = decay
+        self.updates = 0
+        self.averages = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """After each step of the optimiser."""
+        self.updates += 1
+        weight = 1.0 - decay_at(self.decay, self.updates)
+        torch._foreach_lerp_(list(self.averages.values()), list(self.parameters.values()), weight)
+
+    @contextmanager
+    def swapped(self) -> Iterator[None]:
+        """Inside, the model has the averaged weights; afterwards its own, whatever happened."""
+        self._swap()
+        try:
+            yield
+        finally:
+            self._swap()
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        """Values change places, tensors do not: who holds a parameter goes on holding it."""
+        for name, parameter in self.parameters.items():
+            own = parameter.detach().clone()
+            parameter.copy_(self.averages[name])
+            self.averages[name].copy_(own)
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        return {**self.averages, COUNT: torch.tensor(self.updates)}
+
+    def load_state(self, tensors: Mapping[str, Tensor], where: str = "averaged weights") -> None:
+        """What `state_tensors` gave, read from `where`: UserError if it does not fit."""
+        check_tensors(tensors, self.state_tensors(), where)
+        if int(tensors[COUNT]) < 0:
+            raise UserError(f"{where}: {COUNT} is {int(tensors[COUNT])}; {FOREIGN}")
+        self.updates = int(tensors[COUNT])
+        for name, average in self.averages.items():
+            average.copy_(tensors[name])

@@ -180,7 +180,11 @@ class Objective(nn.Module):
 
     def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
         """At each place the scores of the token that is told there, [T, V]: the next, or the one that stands there."""
-        return self.output_layer(trunk).logits(trunk(Batch(ids_1T)).top[0])
+        return self.output_layer(trunk).logits(self.told_from(trunk, Batch(ids_1T))[0])
+
+    def told_from(self, trunk: Trunk, batch: Batch) -> Tensor:
+        """The states that tokens are told from: [B, T, D]."""
+        return trunk(batch).top
 
     def reader(self, trunk: Trunk, context: int, direction: Direction) -> Trunk | None:
         """The trunk as one that goes on with a text, where it is not that itself; None: it is, if its system is
@@ -354,9 +358,13 @@ class CausalObjective(Objective):
 
     def lm_loss(self, trunk: Trunk, batch: Batch, top_BTD: Tensor) -> LossSum:
         """Of the targets, each told from its state."""
-        assert batch.targets_BT is not None
-        targets, top = batch.targets_BT.reshape(-1), top_BTD.flatten(0, 1)
-        wanted = targets != IGNORE
-        if not bool(wanted.all()):
-            targets, top = targets[wanted], top[wanted]
-        return LossSum(trunk.output_layer().loss(top, targets), float(len(targets)))
+        states_ND, targets_N = asked(batch, top_BTD)
+        return LossSum(trunk.output_layer().loss(states_ND, targets_N), float(len(targets_N)))
+
+
+def asked(batch: Batch, top_BTD: Tensor) -> tuple[Tensor, Tensor]:
+    """The states of the places that are asked for a token, and these tokens."""
+    assert batch.targets_BT is not None
+    states_ND, targets_N = top_BTD.flatten(0, 1), batch.targets_BT.reshape(-1)
+    places = (targets_N != IGNORE).nonzero().squeeze(1)
+    return (states_ND[places], targets_N[places]) if len(places) < len(targets_N) else (states_ND, targets_N)

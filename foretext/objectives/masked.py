@@ -30,11 +30,10 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import check_range, refuse_if
-from foretext.nn.fused import APPROXIMATE
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
+from foretext.nn.fused import APPROXIMATE, TiedSoftmax
 from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
 from foretext.nn.trunk import Trunk
-from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, growing_lengths
+from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, asked, growing_lengths
 from foretext.objectives.spans import LEAST_ROOM, FullSentences, Span, SpanPairs
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
@@ -133,21 +132,6 @@ Pairs = Literal["none", "next sentence", "sentence order"]
 LOSS_OF_PAIRS = {"next sentence": "next", "sentence order": "order"}
 
 
-@dataclass(frozen=True)
-class Frame:
-    """The special tokens of a masked system."""
-
-    first: int
-    separator: int
-    mask: int
-
-    @classmethod
-    def of(cls, tokenizer: Tokenizer, names: tuple[str, str, str]) -> Frame:
-        missing = [name for name in names if name not in tokenizer.specials]
-        refuse_if(missing, f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
-        return cls(*(tokenizer.specials[name] for name in names))
-
-
 class MaskedHead(nn.Module):
     """dense, GELU and norm on a state, as wide as the table that it is compared with; and the table's bias."""
 
@@ -171,11 +155,20 @@ class MaskedObjective(Objective):
     lacks = "a head for masked tokens"
 
     def __init__(
-        self, config: EncoderConfig, masking: MaskingConfig, pairs: Pairs, frame: Frame, tokenizer: Tokenizer
+        self,
+        config: EncoderConfig,
+        masking: MaskingConfig,
+        pairs: Pairs,
+        specials: tuple[str, str, str],
+        tokenizer: Tokenizer,
     ) -> None:
+        """`specials`: the token that comes first, the separator and the mask."""
         super().__init__()
-        self.config, self.masking, self.pairs, self.frame, self.tokenizer = config, masking, pairs, frame, tokenizer
-        self.masker = Masker(masking, tokenizer, frame.mask)
+        missing = [name for name in specials if name not in tokenizer.specials]
+        refuse_if(missing, f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
+        self.first, self.separator, self.mask = (tokenizer.specials[name] for name in specials)
+        self.config, self.masking, self.pairs, self.tokenizer = config, masking, pairs, tokenizer
+        self.masker = Masker(masking, tokenizer, self.mask)
         self.head = MaskedHead(config)
         self.weights = {"masked": 1.0}
         self.relation: nn.Linear | None = None
@@ -211,8 +204,8 @@ class MaskedObjective(Objective):
         return Batch(ids, None if bool(real.all()) else real, segments_BT=segments, targets_BT=wanted, labels=labels)
 
     def _framed(self, span: Span) -> np.ndarray:
-        texts = [part for text in span.texts for part in (text, [self.frame.separator])]
-        return np.concatenate([[self.frame.first], *texts]).astype(np.int64)
+        texts = [part for text in span.texts for part in (text, [self.separator])]
+        return np.concatenate([[self.first], *texts]).astype(np.int64)
 
     def counts(self, batch: Batch) -> dict[str, float]:
         pairs = {LOSS_OF_PAIRS[self.pairs]: float(len(batch.ids_BT))} if self.pairs != "none" else {}
@@ -224,10 +217,8 @@ class MaskedObjective(Objective):
         top = trunk(
             batch.reading(chosen_BT if self.relation is None else chosen_BT.scatter(1, firsts_B[:, None], True))
         ).top
-        chosen = chosen_BT.reshape(-1).nonzero().squeeze(1)
-        targets = batch.targets_BT.reshape(-1)[chosen]
-        total = self.output_layer(trunk).loss(top.flatten(0, 1)[chosen], targets)
-        losses = {"masked": LossSum(total, float(len(targets)))}
+        states_ND, targets_N = asked(batch, top)
+        losses = {"masked": LossSum(self.output_layer(trunk).loss(states_ND, targets_N), float(len(targets_N)))}
         if self.relation is not None:
             assert batch.labels is not None
             rows = torch.arange(len(top), device=top.device)
@@ -240,7 +231,7 @@ class MaskedObjective(Objective):
         return TiedSoftmax(trunk.output_table(), self.head.bias, self.head)
 
     def blank(self) -> int:
-        return self.frame.mask
+        return self.mask
 
     def blank_states(
         self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
@@ -250,7 +241,7 @@ class MaskedObjective(Objective):
         for row, own in zip(asked_BT, places):
             row[list(own)] = True
         batch = Batch(ids, None if bool(real.all()) else real).reading(asked_BT).to(trunk.output_table().device)
-        return trunk(batch).top[asked_BT]
+        return self.told_from(trunk, batch)[asked_BT]
 
 
 def _segments(span: Span) -> np.ndarray:

@@ -8,7 +8,7 @@ each sequence.
 
 The text is read in contiguous streams, and each row goes on after its memory. Half of the rows of a step read their
 text from the right, with a memory of their own (`text/order.py`); what is drawn is drawn over the text as it
-stands. With `pairs`, half of a row is two segments with their special tokens (`paired_windows.py`). Only the other half
+stands. With `pairs`, half of a row is two segments with their special tokens. Only the other half
 is remembered, and the next window reads on where it ended, which is what the first segment has. So the two halves are
 drawn apart, as in the released code, and the segments come after all of what is remembered: it sees nothing of them,
 and the memory cannot tell the next window its own tokens.
@@ -25,12 +25,25 @@ is drawn token by token. (Runs of n tokens within n·K are the paper's, section 
 and a place are drawn. The code's comments speak of whole words, but it counts tokens.) Runs keep their distance from
 each other, so that they alone would never predict, say, the second half of a sequence from its first. The paper's
 objective is an expectation over all orders; a part of the sequences (`scattered`) therefore has targets that are drawn
-token by token, and every order of what is drawn together can come (`permutation.py`). Then z is drawn: all tokens that
+token by token, and every order of what is drawn together can come. Then z is drawn: all tokens that
 are given in any order, behind them all that are predicted in any order.
 
 What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
 context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that
 are given see each other all, since nobody is asked about them: they share rank 0.
+
+Text as the paper samples it (`PairedWindows`): a stretch that is remembered, and behind it two segments.
+
+    reused (half of the context)  A  <sep>  B  <sep>  <cls>          in the order of reading
+
+A goes on where the reused half ends. B goes on where A ends half of the time, and is from anywhere else in the text
+otherwise; nobody is asked which, since the paper found next sentence of no use. A row's next window begins where the
+reused half of this one ended, and only that half is remembered: what follows it in the memory's text is what the next
+window reads. That is A, whole or in part, so what is remembered may not have seen it.
+
+Rows that are read from the right have all of this turned round: what comes next for them stands to the left. A ends,
+and B begins, between two words, if there are two; A begins where the reused half ends, and B ends where the room does,
+whatever stands there. Where in the room the border is, and where B is from, is drawn from (seed, epoch, index).
 """
 
 from __future__ import annotations
@@ -46,16 +59,13 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome, padded
 from foretext.errors import check_range, refuse_if
-from foretext.nn.fused import dropout
+from foretext.nn.fused import TiedSoftmax, dropout
 from foretext.nn.relative.xlnet import MemoryState, OrderedBatch, XLNetConfig
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
 from foretext.nn.trunk import OutputLayer, Trunk
-from foretext.objectives.base import Direction, Draw, Examples, GrowingConfig, Objective, growing_lengths
-from foretext.objectives.paired_windows import LEAST_CONTEXT as PAIRED
-from foretext.objectives.paired_windows import PairedWindows
+from foretext.objectives.base import Direction, Draw, Examples, GrowingConfig, Objective, asked, growing_lengths
 from foretext.objectives.stream import ForgettingConfig, begun_anew, fresh_rows
 from foretext.text.corpus.token_shards import TokenShards
-from foretext.text.order import SampleOrder, StreamOrder, Stretch, TwoWayOrder, TwoWays, Windows
+from foretext.text.order import SampleOrder, StreamOrder, Stretch, TwoWayOrder, TwoWays, Windows, drawn_number
 from foretext.text.tokenizers.base import Tokenizer
 
 MOST_LONG = 100  # tokens of a run
@@ -125,6 +135,84 @@ def ranks_of(order: np.ndarray, late: int, config: PermutationConfig) -> np.ndar
     return ranks if config.context == "ordered" else np.maximum(ranks - (len(order) - late) + 1, 0)
 
 
+# -- two segments ------------------------------------------------------------------------------------------------------
+
+
+LEAST_PAIRED = 7  # a token to remember, one of each segment, three special ones
+_KEY = 2  # keeps these draws apart from others of the same seed, epoch and index
+
+
+class PairedWindows:
+    """As `TwoWays`: window i of N is number i read from the left, 2 N − 1 − i read from the right."""
+
+    def __init__(
+        self, shards: TokenShards, context: int, seed: int, tokenizer: Tokenizer, separator: int, speaker: int
+    ) -> None:
+        refuse_if(
+            context < LEAST_PAIRED,
+            f"{context} tokens are read at a time (objective.length of model.context), too few for two segments, "
+            f"which need {LEAST_PAIRED}; make either larger, or --set objective.pairs=false",
+        )
+        refuse_if(
+            len(shards) < context,
+            f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than the {context} that are "
+            "read at a time; give more text or --set objective.pairs=false",
+        )
+        self.shards, self.seed, self.tokenizer = shards, seed, tokenizer
+        self.separator, self.speaker = separator, speaker
+        self.reused = context // 2
+        self.room = context - self.reused - 3
+        self.windows = max(1, (len(shards) - context) // self.reused)
+        read = self.windows * self.reused + self.room  # from the first window's begin
+        self._offsets = min(self.reused, len(shards) - read + 1)
+
+    def __len__(self) -> int:
+        return 2 * self.windows
+
+    def example(self, epoch: int, index: int) -> Stretch:
+        backward, place = index >= self.windows, index % self.windows  # windows from the row's own end
+        begin = drawn_number(f"pairs {self.seed} {epoch}") % self._offsets + place * self.reused
+        draw = np.random.default_rng([self.seed, epoch, index, _KEY])
+        after = begin + self.reused
+        border = self._border(after, backward, draw)
+        length = after + self.room - border
+        start = self._elsewhere(length, backward, draw) if draw.random() < 0.5 else border
+        places = (begin, after), (after, border), (start, start + length)
+        reused, first, second = (self._read(*ends, backward) for ends in places)
+        return self._joined(reused, first, second, backward)
+
+    def _read(self, start: int, stop: int, backward: bool) -> np.ndarray:
+        """Ids in the order of the text, of places that are counted from the end it is read from."""
+        return self.shards.window(len(self.shards) - stop if backward else start, stop - start).astype(np.int64)
+
+    def _borders(self, start: int, stop: int, backward: bool) -> np.ndarray:
+        """The places after `start` and before `stop` between two words."""
+        ids = self._read(start, stop, backward)
+        inside = np.flatnonzero(self.tokenizer.word_starts(ids))
+        places = start + (len(ids) - inside if backward else inside)
+        return np.sort(places[(places > start) & (places < stop)])
+
+    def _border(self, after: int, backward: bool, draw: np.random.Generator) -> int:
+        """Where A ends and B begins, if it follows."""
+        found = self._borders(after, after + self.room, backward)
+        return int(draw.choice(found)) if len(found) else after + self.room // 2
+
+    def _elsewhere(self, length: int, backward: bool, draw: np.random.Generator) -> int:
+        """Where another stretch of this length begins: with a word, if there is one near."""
+        start = int(draw.integers(len(self.shards) - length + 1))
+        near = self._borders(start, min(start + self.room, len(self.shards)), backward)
+        near = near[near + length <= len(self.shards)]
+        return int(near[0]) if len(near) else start
+
+    def _joined(self, reused: np.ndarray, first: np.ndarray, second: np.ndarray, backward: bool) -> Stretch:
+        separator, speaker = np.array([self.separator]), np.array([self.speaker])
+        turn = -1 if backward else 1
+        parts = [reused, first, separator, second, separator, speaker]
+        kinds = np.repeat([0, 0, 0, 1, 1, 2], [len(part) for part in parts])[::turn]
+        apart = np.repeat([False, False, True, False, True, True], [len(part) for part in parts])[::turn]
+        return Stretch(np.concatenate(parts[::turn]), backward, kinds, apart, self.reused)
+
+
 # -- the objective -----------------------------------------------------------------------------------------------------
 
 
@@ -160,7 +248,7 @@ class PermutationObjective(Objective):
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
         whole = max(1, round(self.settings.length * context))
-        return growing_lengths(self.settings, whole, PAIRED if self.settings.pairs else 1)
+        return growing_lengths(self.settings, whole, LEAST_PAIRED if self.settings.pairs else 1)
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
         if self.settings.both_ways:
@@ -202,17 +290,14 @@ class PermutationObjective(Objective):
         return ids, np.where(chosen, ids, IGNORE), ranks
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        assert batch.targets_BT is not None
         if self.carries_state and state is None:
             state = trunk.new_state(len(batch.ids_BT))
         if self.training:
             state = begun_anew(state, batch.fresh_B)
         hidden = trunk(batch, state)
-        asked = (batch.targets_BT.reshape(-1) != IGNORE).nonzero().squeeze(1)
-        states = dropout(hidden.top.flatten(0, 1)[asked], self.p, self.training)
-        targets = batch.targets_BT.reshape(-1)[asked]
-        total = self.output_layer(trunk).loss(states, targets)
-        return Outcome({LOSS: LossSum(total, float(len(targets)))}, hidden.state)
+        states_ND, targets_N = asked(batch, hidden.top)
+        total = self.output_layer(trunk).loss(dropout(states_ND, self.p, self.training), targets_N)
+        return Outcome({LOSS: LossSum(total, float(len(targets_N)))}, hidden.state)
 
     def blank(self) -> int:
         return self._special(MASK)
@@ -226,8 +311,8 @@ class PermutationObjective(Objective):
 
     def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
         """Of the token that stands at each place, from those before it."""
-        asked = left_to_right(ids_1T.tolist(), [ids_1T.shape[1]])
-        return self.output_layer(trunk).logits(trunk(asked.to(ids_1T.device)).top[0])
+        batch = left_to_right(ids_1T.tolist(), [ids_1T.shape[1]])
+        return self.output_layer(trunk).logits(trunk(batch.to(ids_1T.device)).top[0])
 
     def reader(self, trunk: Trunk, context: int, direction: Direction) -> Trunk:
         return LeftToRight(trunk, self, context).eval()

@@ -24,13 +24,12 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden, LossSum, Outcome
 from foretext.errors import check_range
-from foretext.nn.fused import APPROXIMATE, dropout
-from foretext.nn.packing import Packing
-from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS
+from foretext.nn.fused import APPROXIMATE, CHUNK_ELEMENTS
+from foretext.nn.packing import pack
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig, draw_truncated
 from foretext.nn.trunk import OutputLayer, Trunk
-from foretext.objectives.base import Direction, Draw
-from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
+from foretext.objectives.base import Draw
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.objectives.spans import Span
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -60,7 +59,7 @@ class ReplacedConfig(MaskingConfig):
             model,
             width=int(part * model.width),
             heads=max(1, int(part * model.heads)),
-            inner=int(part * model.block().inner),
+            inner=int(part * model.block().feed_forward),
             embedding=model.table_width,
             pooler=False,
         )
@@ -77,20 +76,12 @@ class Generator(Encoder):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         del self.tokens, self.positions, self.segments, self.norm
-        self.lender: tuple[Encoder, ...] = ()  # in a tuple it is no part of this module
 
-    def read(self, trunk: Trunk, batch: Batch) -> Hidden:
+    def write(self, trunk: Trunk, batch: Batch) -> Hidden:
+        """Reads a batch through the tables of `trunk`."""
         assert isinstance(trunk, Encoder)
-        self.lender = (trunk,)
-        found = self(batch)
-        self.lender = ()
-        return found
-
-    def _embed(self, packing: Packing) -> Tensor:
-        (of,) = self.lender
-        x = of.tokens(packing.ids_N) + of.positions(packing.positions_N + self.config.first_position)
-        x = x + (of.segments.weight[0] if packing.segments_N is None else of.segments(packing.segments_N))
-        return self.project(dropout(of.norm(x), self.config.dropout, self.training))
+        packing = pack(batch)
+        return self.read(trunk.rows(packing), packing)
 
 
 class Detector(nn.Module):
@@ -111,11 +102,13 @@ class Detector(nn.Module):
 class ReplacedObjective(MaskedObjective):
     lacks = "its generator"
 
-    def __init__(self, model: EncoderConfig, settings: ReplacedConfig, frame: Frame, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, model: EncoderConfig, settings: ReplacedConfig, specials: tuple[str, str, str], tokenizer: Tokenizer
+    ) -> None:
         settings.check()
         shape = settings.shape_of(model)
         shape.check()
-        super().__init__(shape, settings, "none", frame, tokenizer)
+        super().__init__(shape, settings, "none", specials, tokenizer)
         self.generator, self.detector = Generator(shape), Detector(model)
         self.weights[REPLACED] = settings.detection
 
@@ -133,7 +126,7 @@ class ReplacedObjective(MaskedObjective):
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert isinstance(batch, ReplacedBatch) and batch.targets_BT is not None and batch.chance_BT is not None
         chosen_BT = batch.targets_BT != IGNORE
-        states = self.generator.read(trunk, batch.reading(chosen_BT)).top[chosen_BT]
+        states = self.told_from(trunk, batch.reading(chosen_BT))[chosen_BT]
         layer, targets = self.output_layer(trunk), batch.targets_BT[chosen_BT]
         losses = {"masked": LossSum(layer.loss(states, targets), float(len(targets)))}
         written = drawn(layer, states.detach(), batch.chance_BT[chosen_BT], len(self.head.bias))
@@ -144,29 +137,9 @@ class ReplacedObjective(MaskedObjective):
         total = F.binary_cross_entropy_with_logits(scores, replaced_BT[real_BT].to(scores.dtype), reduction="sum")
         return Outcome(losses | {REPLACED: LossSum(total, float(len(scores)))})
 
-    # -- blanks: the generator's
-
-    def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
-        return self.output_layer(trunk).logits(self.generator.read(trunk, Batch(ids_1T)).top[0])
-
-    def blank_states(
-        self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
-    ) -> Tensor:
-        return super().blank_states(_Lent(self.generator, trunk), rows, places, segments)
-
-
-class _Lent(Trunk):
-    """The generator as a trunk of its own."""
-
-    def __init__(self, generator: Generator, trunk: Trunk) -> None:
-        super().__init__()
-        self.generator, self.lender = generator, trunk
-
-    def forward(self, batch: Batch) -> Hidden:
-        return self.generator.read(self.lender, batch)
-
-    def output_table(self) -> Tensor:
-        return self.lender.output_table()
+    def told_from(self, trunk: Trunk, batch: Batch) -> Tensor:
+        """The generator's states."""
+        return self.generator.write(trunk, batch).top
 
 
 @torch.no_grad()

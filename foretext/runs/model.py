@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, length_batches
 from foretext.errors import UserError
-from foretext.nn.trunk import ModelConfig, Trunk, reads_on
-from foretext.nn.weights import check_tensors
+from foretext.nn.trunk import ModelConfig, Trunk, check_tensors, reads_on
 from foretext.objectives.base import Direction, Objective, Scored
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter, Warns, Work
@@ -30,7 +29,7 @@ from foretext.runs.run_config import (
     text_of,
 )
 from foretext.systems import SYSTEMS, system_named
-from foretext.systems.base import HeadParts, ObjectiveParts, System, TrunkParts
+from foretext.systems.base import ObjectiveParts, System, TrunkParts
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, Encoding, HeadPlan, Progress, TaskConfig
 from foretext.tasks.layouts.base import Layout
@@ -178,7 +177,7 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
 
 def build_task(system: System, config: FinetuneConfig, tokenizer: Tokenizer, dropout: float) -> TaskHead:
     if system.build_head is not None:
-        return cast("TaskHead", system.build_head(HeadParts(config.task, config.model, config.objective, tokenizer)))
+        return cast("TaskHead", system.build_head(config.task, config.model, config.objective, tokenizer))
     plan = HeadPlan(config.task, config.model, config.transfer, dropout, config.pooling)
     return family_of(config.task.kind).head(plan)
 

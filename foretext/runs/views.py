@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.nn.task_models.chain_sums import Chain
+from foretext.nn.task_models.crf import Chain
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.reading import text_states

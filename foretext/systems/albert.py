@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
-from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.systems.hub_names import (
@@ -38,7 +38,7 @@ from foretext.systems.hub_names import (
 )
 from foretext.tasks.layouts.base import FramedLayout
 
-FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
+SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
 MASKING = MaskingConfig(unit="n-gram")
 
 
@@ -77,8 +77,7 @@ SIZES = {
 
 
 def build_objective(parts: ObjectiveParts) -> MaskedObjective:
-    frame = Frame.of(parts.tokenizer, (FIRST, SEPARATOR, MASK))
-    return MaskedObjective(parts.model, parts.settings, "sentence order", frame, parts.tokenizer)
+    return MaskedObjective(parts.model, parts.settings, "sentence order", SPECIALS, parts.tokenizer)
 
 
 HUB = HubNames(
@@ -134,7 +133,7 @@ HUB = HubNames(
     bare="AlbertModel",
     absent=MAY_LACK,
     vocabularies=("Unigram", "WordPiece"),
-    needs=(FIRST, SEPARATOR, MASK),
+    needs=SPECIALS,
 )
 
 ALBERT = System(
@@ -150,11 +149,11 @@ ALBERT = System(
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
     build_objective=build_objective,
-    build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
+    build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,
     objective_config=MaskingConfig,
-    vocabulary=(FIRST, SEPARATOR, MASK),
+    vocabulary=SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),
     hub=HUB,
 )

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from foretext.errors import check_range
+from foretext.config import StartConfig, TrainingConfig
 from foretext.nn.trunk import ModelConfig, Trunk
 from foretext.objectives.base import CausalConfig, Direction, Objective, ObjectiveConfig
 from foretext.objectives.masked import MaskingConfig
@@ -22,55 +21,7 @@ from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.layouts.base import Layout
-from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer, TokenizerConfig
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """How weights are learned, in pre-training and fine-tuning alike."""
-
-    optimizer: Literal["adamw", "muon", "lamb", "sgd"] = "adamw"
-    rate: float = 2.5e-4
-    # halving: constant, halved every epoch once a validation loss has risen; root: 1 / (1 + .005 √step)
-    schedule: Literal["cosine", "linear", "constant", "halving", "root"] = "cosine"
-    warmup_steps: int = 0  # if 0, `warmup` counts
-    warmup: float = 0.02  # part of the budget
-    final_rate: float = 0.0  # part of the peak rate that remains at the end
-    weight_decay: float = 0.01
-    beta1: float = 0.9  # sgd: its momentum
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    clip: float = 1.0
-    batch_size: int = 64  # sequences a step (fine-tuning: examples)
-    micro_batch: int = 0  # sequences at a time; 0: as many as fit a cache-friendly 4,096 tokens
-    dropout: float = 0.1
-    save_seconds: float = 300.0
-    evaluations: int = 20  # validation passes spread over the run
-    bad_steps: int = 3  # steps with a non-finite loss or gradient that are skipped before stopping
-    log_samples: bool = False  # write the ids of each step's samples to metrics.jsonl
-
-    def check(self) -> None:
-        """UserError for what no run can train with: all but `dropout`, which the model it is of checks
-        (`ModelConfig.check`)."""
-        check_range("training", self, "at least 1", "batch_size")
-        check_range("training", self, "at least 0", "micro_batch", "warmup_steps", "evaluations", "bad_steps")
-        check_range("training", self, "at least 0", "weight_decay", "clip", "save_seconds")
-        check_range("training", self, "at least 0 and below 1", "beta1", "beta2", "warmup")
-        check_range("training", self, "above 0", "rate", "epsilon")
-        check_range("training", self, "at least 0 and at most 1", "final_rate")
-
-
-@dataclass(frozen=True)
-class StartConfig:
-    """How pre-training goes on from another run, with new text (`--from`)."""
-
-    rate_decay: float = 1.0  # each group of layers learns at 1/this of the rate of the group above (ULMFiT: 2.6)
-    vocabulary: Literal["kept", "new"] = "kept"  # new: learned from the new text; known pieces keep their rows
-
-    def check(self) -> None:
-        """UserError for what no run can go on with."""
-        check_range("start", self, "above 0", "rate_decay")
 
 
 @dataclass(frozen=True)
@@ -114,33 +65,11 @@ class ObjectiveParts:
     direction: Direction = "forward"
 
 
-@dataclass(frozen=True)
-class HeadParts:
-    """What the head of a task is made of, in a system that has heads of its own."""
-
-    task: TaskConfig
-    model: Any  # the system's `config`
-    settings: Any  # its `objective_config`
-    tokenizer: Tokenizer
-
-
-@dataclass(frozen=True)
-class LearnParts:
-    """What a system that does not learn by gradients of our own learns from."""
-
-    model: Any  # the system's `config`
-    settings: Any  # its `objective_config`
-    tokenizer: Tokenizer
-    texts: tuple[TokenShards, ...]  # all of it
-    step_words: int  # of the text, in a step
-    seed: int
-    threads: int
-    folder: Path  # in which it may make files while it learns, and which it removes
-
-
 class Learner(Protocol):
     """Learns a trunk's weights step by step, in its own way. Steps are numbered from 0; what one does depends on the
-    weights so far, on (seed, number) and on the rates alone."""
+    weights so far, on (seed, number) and on the rates alone. It is made of the system's `config` (model), its
+    `objective_config` (settings), a tokenizer, all of the text (texts), the words of the text in a step (step_words), a
+    seed, a number of threads, and a folder in which it may make files while it learns, and which it removes."""
 
     @property
     def model(self) -> Any:
@@ -214,9 +143,10 @@ class System:
     # unlabelled text at once.
     reads: Literal["text", "pairs", "rows"] = "text"
     tasks: tuple[str, ...] = ()  # kinds of task that it can be taught; none named: all
-    build_head: Callable[[HeadParts], Any] | None = None  # of a task; None: the task's own
+    # Of a task, with a `config`, an `objective_config` and a tokenizer: its head; None: the task's own.
+    build_head: Callable[[TaskConfig, Any, Any, Tokenizer], Any] | None = None
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
-    learn: Callable[[LearnParts], Learner] | None = None  # how weights are learned; None: by the loop's gradients
+    learn: Callable[..., Learner] | None = None  # how weights are learned, see `Learner`; None: by the loop's gradients
     piece_rows: tuple[str, ...] = ()  # how weights with a row for each piece begin; none: it takes no other vocabulary
 
     @property

@@ -30,7 +30,7 @@ Deviations
 from __future__ import annotations
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
-from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.systems.hub_names import (
@@ -50,7 +50,7 @@ from foretext.systems.hub_names import (
 )
 from foretext.tasks.layouts.base import FramedLayout
 
-FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
+SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
 
 SIZES = {
     "tiny": short_masked_size(EncoderConfig(0, 4, 192, 3, 256), TokenizerConfig("wordpiece", 8000), MaskingConfig()),
@@ -68,8 +68,7 @@ SIZES = {
 
 
 def build_objective(parts: ObjectiveParts) -> MaskedObjective:
-    frame = Frame.of(parts.tokenizer, (FIRST, SEPARATOR, MASK))
-    return MaskedObjective(parts.model, parts.settings, "next sentence", frame, parts.tokenizer)
+    return MaskedObjective(parts.model, parts.settings, "next sentence", SPECIALS, parts.tokenizer)
 
 
 HUB = HubNames(
@@ -107,7 +106,7 @@ HUB = HubNames(
     absent=MAY_LACK,
     endings=OLD_NORMS,
     vocabularies=("WordPiece", "Unigram"),
-    needs=(FIRST, SEPARATOR, MASK),
+    needs=SPECIALS,
 )
 
 BERT = System(
@@ -123,11 +122,11 @@ BERT = System(
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
     build_objective=build_objective,
-    build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
+    build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,
     objective_config=MaskingConfig,
-    vocabulary=(FIRST, SEPARATOR, MASK),
+    vocabulary=SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),
     hub=HUB,
 )

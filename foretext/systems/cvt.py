@@ -37,11 +37,12 @@ from __future__ import annotations
 from foretext.errors import UserError
 from foretext.nn.recurrent.cvt import CvtConfig, CvtEncoder
 from foretext.objectives.base import Objective
-from foretext.objectives.cross_view import KINDS, CrossViewSettings
 from foretext.plan import TransferPlan
-from foretext.systems.base import HeadParts, ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
-from foretext.tasks.heads.cross_view_head import CrossViewHead
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
+from foretext.tasks.family import TaskConfig
+from foretext.tasks.heads.cross_view_head import KINDS, CrossViewHead, CrossViewSettings
 from foretext.tasks.layouts.base import FramedLayout, end_of_document
+from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms
 
@@ -121,12 +122,12 @@ def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLay
     return FramedLayout(border, (border,), context, segments=False)
 
 
-def build_head(parts: HeadParts) -> CrossViewHead:
-    said = {name: told.split(" ") for name, told in parts.task.also.items()}
+def build_head(task: TaskConfig, model: CvtConfig, settings: CrossViewSettings, tokenizer: Tokenizer) -> CrossViewHead:
+    said = {name: told.split(" ") for name, told in task.also.items()}
     others = {name: (kind, int(classes)) for name, (kind, classes) in said.items()}
-    borders = [id for id in parts.tokenizer.specials.values() if id != parts.tokenizer.unknown]
-    forms = WordForms(parts.tokenizer, parts.model.char_length)
-    return CrossViewHead(parts.task.kind, len(parts.task.labels), others, parts.model, parts.settings, borders, forms)
+    borders = [id for id in tokenizer.specials.values() if id != tokenizer.unknown]
+    forms = WordForms(tokenizer, model.char_length)
+    return CrossViewHead(task.kind, len(task.labels), others, model, settings, borders, forms)
 
 
 CVT = System(

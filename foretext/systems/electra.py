@@ -27,13 +27,12 @@ Deviations
 from __future__ import annotations
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
-from foretext.objectives.masked import Frame
 from foretext.objectives.replaced import ReplacedConfig, ReplacedObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
 from foretext.tasks.layouts.base import FramedLayout
 
-FIRST, SEPARATOR, MASK = "[CLS]", "[SEP]", "[MASK]"
+SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
 _GROWING = ReplacedConfig(early=0.15, early_length=0.125, grown=0.3)
 
 SIZES = {
@@ -58,8 +57,7 @@ SIZES = {
 
 
 def build_objective(parts: ObjectiveParts) -> ReplacedObjective:
-    frame = Frame.of(parts.tokenizer, (FIRST, SEPARATOR, MASK))
-    return ReplacedObjective(parts.model, parts.settings, frame, parts.tokenizer)
+    return ReplacedObjective(parts.model, parts.settings, SPECIALS, parts.tokenizer)
 
 
 ELECTRA = System(
@@ -75,10 +73,10 @@ ELECTRA = System(
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
     build_objective=build_objective,
-    build_layout=lambda ids, context, direction: FramedLayout(ids[FIRST], (ids[SEPARATOR],), context, segments=True),
+    build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,
     objective_config=ReplacedConfig,
-    vocabulary=(FIRST, SEPARATOR, MASK),
+    vocabulary=SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),
 )

@@ -6,7 +6,7 @@ Followed
     from those before it and from those after it, both at once, with one character encoder and one softmax for both;
     their losses count alike; either direction writes and scores text by itself (`objectives/bidirectional.py`).
     Transfer: the language model learns no more, a task model reads γ Σ s_l h_l of all layers
-    (`nn/task_models/word_inputs.py`, `nn/task_models/sentence_models.py`). `paper`:
+    (`nn/task_models/sentence_models.py`). `paper`:
     4,096 cells projected to 512, dropout .1; the task model has the shape of the tagger of names: two biLSTM layers of
     200 cells, over vectors, the mixture and 128 filters of three characters.
 

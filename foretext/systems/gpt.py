@@ -27,7 +27,7 @@ Deviations
 
 from __future__ import annotations
 
-from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
+from foretext.nn.transformer.transformer import Transformer, TransformerConfig
 from foretext.objectives.base import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size

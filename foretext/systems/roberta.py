@@ -19,7 +19,7 @@ Deviations
 from __future__ import annotations
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
-from foretext.objectives.masked import Frame, MaskedObjective, MaskingConfig
+from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.systems.hub_names import (
@@ -41,7 +41,7 @@ from foretext.systems.hub_names import (
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS
 
-FIRST, SEPARATOR, MASK = "<s>", "</s>", "<mask>"
+SPECIALS = ("<s>", "</s>", "<mask>")  # first, separator, mask
 
 
 def _shape(layers: int, width: int, heads: int, context: int) -> EncoderConfig:
@@ -83,8 +83,7 @@ SIZES = {
 
 
 def build_objective(parts: ObjectiveParts) -> MaskedObjective:
-    frame = Frame.of(parts.tokenizer, (FIRST, SEPARATOR, MASK))
-    return MaskedObjective(parts.model, parts.settings, "none", frame, parts.tokenizer)
+    return MaskedObjective(parts.model, parts.settings, "none", SPECIALS, parts.tokenizer)
 
 
 _READS = "the first one through a tanh layer"
@@ -135,7 +134,7 @@ HUB = HubNames(
     absent=MAY_LACK,
     ignored=("pooler.",),  # never trained
     endings=OLD_NORMS,
-    needs=(FIRST, SEPARATOR, MASK),
+    needs=SPECIALS,
 )
 
 ROBERTA = System(
@@ -152,7 +151,7 @@ ROBERTA = System(
     build_trunk=lambda parts: Encoder(parts.model),
     build_objective=build_objective,
     build_layout=lambda ids, context, direction: FramedLayout(
-        ids[FIRST], (ids[SEPARATOR], ids[SEPARATOR]), context, segments=False
+        ids["<s>"], (ids["</s>"], ids["</s>"]), context, segments=False
     ),
     causal=False,
     fills=True,

@@ -36,8 +36,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretext.nn.relative.transformer_xl import TransformerXL
-from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.transformer_xl import TransformerXL, TransformerXLConfig
 from foretext.objectives.stream import ForgettingConfig, StreamConfig, StreamObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size

@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,8 +42,9 @@ from foretext.nn.static_vectors import StaticVectors, StaticVectorsConfig
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Scored
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import LearnParts, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
+from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.latent_semantics import MOST_WORDS, Lsa, learn_lsa, sif_means
 from foretext.text.words.vector_learning import TextStream, VectorLearning, VectorSettings
@@ -95,11 +97,20 @@ LSA_WORDS_PER_MINUTE = 3_000_000
 class VectorLearner(VectorLearning):
     """Counts, LSA, then vectors."""
 
-    def __init__(self, parts: LearnParts) -> None:
-        self.model: StaticVectorsConfig = parts.model
-        tokenizer = parts.tokenizer
+    def __init__(
+        self,
+        model: StaticVectorsConfig,
+        settings: VectorSettings,
+        tokenizer: Tokenizer,
+        texts: tuple[TokenShards, ...],
+        step_words: int,
+        seed: int,
+        threads: int,
+        folder: Path,
+    ) -> None:
+        self.model = model
         assert tokenizer.end is not None
-        text = TextStream(parts.texts, tokenizer.end)
+        text = TextStream(texts, tokenizer.end)
         self.counts_V = text.counts(tokenizer.size)
         self.counts_V[list(tokenizer.specials.values())] = 0
         if tokenizer.unknown is not None:
@@ -109,16 +120,7 @@ class VectorLearner(VectorLearning):
             known < 2, f"the text has {known} words of the vocabulary, and vectors need two at least; give more text"
         )
         self.lsa: Lsa | None = None
-        super().__init__(
-            text,
-            self.counts_V,
-            parts.settings,
-            self.model.width,
-            parts.step_words,
-            parts.seed,
-            parts.threads,
-            parts.folder,
-        )
+        super().__init__(text, self.counts_V, settings, model.width, step_words, seed, threads, folder)
 
     @property
     def tokens(self) -> int:

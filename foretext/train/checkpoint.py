@@ -20,8 +20,7 @@ from torch import Tensor, nn
 
 from foretext.batch import mapped
 from foretext.errors import EXIT_NOT_FINITE, UserError
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import FOREIGN, AveragedWeights, check_names, check_tensor, check_tensors
+from foretext.nn.trunk import FOREIGN, AveragedWeights, Trunk, check_names, check_tensor, check_tensors
 from foretext.objectives.base import Objective
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.report import Reporter

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.nn.softmax.tied_softmax import CHUNK_ELEMENTS, LEAST_ROWS
+from foretext.nn.fused import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import Objective, Stock
 from foretext.plan import TransferPlan

@@ -13,9 +13,9 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import Batch
+from foretext.nn.fused import TiedSoftmax
 from foretext.nn.recurrent import awd_lstm
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig, activation_penalty, temporal_penalty
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 
@@ -104,7 +104,7 @@ def test_a_training_step_with_all_dropouts_and_both_penalties(
     stored(dropped, torch.tensor(expected["dropped"]), STATES)
 
     targets = torch.tensor(expected["targets"]).flatten()
-    lm = tied_softmax_loss(dropped.flatten(0, 1), trunk.output_table(), targets) / len(targets)
+    lm = TiedSoftmax(trunk.output_table()).loss(dropped.flatten(0, 1), targets) / len(targets)
     stored(lm, expected["cross_entropy"], GRADIENTS)
     ar, tar = activation_penalty(dropped), temporal_penalty(top)
     alpha, beta = reference["penalties"]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch
-from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
+from foretext.nn.transformer.transformer import Transformer, TransformerConfig
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("in_float64")

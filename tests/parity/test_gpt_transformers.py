@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformer_terms import forward_terms, gradient_terms
 
 from foretext.batch import Batch
-from foretext.nn.transformer.causal_trunk import Transformer, TransformerConfig
+from foretext.nn.transformer.transformer import Transformer, TransformerConfig
 from foretext.objectives.base import CausalObjective
 from foretext.tasks.heads.supervised import SupervisedTask
 

@@ -13,8 +13,7 @@ from tolerance import close, terms_of
 from transformer_terms import forward_terms, gradient_terms
 
 from foretext.batch import Batch
-from foretext.nn.relative.transformer_xl import TransformerXL
-from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.transformer_xl import TransformerXL, TransformerXLConfig
 
 pytestmark = pytest.mark.usefixtures("in_float64")
 

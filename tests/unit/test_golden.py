@@ -42,7 +42,7 @@ from foretext.objectives.base import Objective
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
-from foretext.systems.base import HeadParts, TrunkParts
+from foretext.systems.base import TrunkParts
 from foretext.tasks.family import TaskConfig
 from foretext.text.order import Order
 from foretext.train.checkpoint import Job, Stage
@@ -84,7 +84,7 @@ def turns_of(system: str) -> tuple[Objective, Stage]:
     assert found.build_head is not None
     task = TaskConfig(kind="classification", labels=("a", "b", "c"))
     settings = replace(found.sizes["tiny"].objective, ramp=0)  # type: ignore[call-arg]  # all losses from the start
-    head = found.build_head(HeadParts(task, TINY[system], settings, tokenizer_of(system)))
+    head = found.build_head(task, TINY[system], settings, tokenizer_of(system))
     text = [(row, np.ones(len(row))) for row in windows([9, 4, 12, 7, 3, 10])]
     stock = head.stock([examples("classification", 8)], text)
     return head, Stage(stock.example, head.order(stock, 4, 1), 3)

@@ -15,7 +15,7 @@ and so has both the raw and the dropped states without a second field that no ot
 
     hidden = trunk(batch, state)
     dropped = trunk.output_dropout(hidden.top)
-    lm = tied_softmax_loss(dropped…, trunk.output_table(), …)
+    lm = trunk.output_layer().loss(dropped…, …)
     ar, tar = activation_penalty(dropped, batch.mask_BT), temporal_penalty(hidden.top, batch.mask_BT)
 
 The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
@@ -56,8 +56,7 @@ from foretext.batch import Batch, Hidden, LossSum
 from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, lstm_layer, reading_order
-from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk
 
 LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
 
@@ -228,14 +227,14 @@ class LstmLayer(nn.Module):
         return y, (order.end(state[0], h), order.end(state[1], c))
 
 
-class AwdLstm(Trunk):
+class AwdLstm(TokenTrunk):
     """Token embeddings and a stack of LSTM layers."""
 
     def __init__(self, config: AwdLstmConfig) -> None:
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
-        nn.init.uniform_(self.tokens.weight, -config.init_range, config.init_range)
+        self.draw(self.tokens.weight)
         weight_dropout = config.dropout * config.weight_dropout
         self.layers = nn.ModuleList(
             LstmLayer(inputs, cells, weight_dropout, bound)
@@ -276,10 +275,6 @@ class AwdLstm(Trunk):
         """The fifth dropout, for what predicts tokens from `Hidden.top`; see the module's docstring."""
         return locked_dropout(top_BTD, self.config.dropout * self.config.output_dropout, self.training)
 
-    def output_table(self) -> Tensor:
-        """The embeddings, none of them dropped, which are also the output layer."""
-        return self.tokens.weight
-
     def new_state(self, rows: int) -> State:
         """Zeros: nothing has been read."""
         like = self.tokens.weight
@@ -292,13 +287,8 @@ class AwdLstm(Trunk):
         """The state of these rows, in this order."""
         return tuple((h[rows], c[rows]) for h, c in state)
 
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names: the embeddings, then layer by layer."""
-        names = [name for name, _ in self.named_parameters()]
-        layers = range(len(self.layers))
-        return [["tokens.weight"], *([name for name in names if name.startswith(f"layers.{n}.")] for n in layers)]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [(f"layers.{n}.",) for n in range(len(self.layers))]
 
-    def grow_vocabulary(self, size: int) -> None:
-        """Adds embedding rows, drawn like new ones, up to `size`."""
-        bound = self.config.init_range
-        self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.uniform_(rows_VD, -bound, bound))
+    def draw(self, weights: Tensor) -> None:
+        nn.init.uniform_(weights, -self.config.init_range, self.config.init_range)

@@ -64,7 +64,7 @@ from torch import Tensor, nn
 
 from foretext.batch import IGNORE, Batch, Hidden
 from foretext.errors import check_range
-from foretext.nn.fused import dropout
+from foretext.nn.fused import TiedSoftmax, dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import (
     LstmState,
@@ -74,7 +74,6 @@ from foretext.nn.recurrent.lstm_layer import (
     reading_order,
     reading_orders,
 )
-from foretext.nn.softmax.tied_softmax import TiedSoftmax
 from foretext.nn.trunk import MOST_WIDE, ModelConfig, OutputLayer, Trunk
 
 MOST_SHARE = 2  # candidates are at most 1/so much of all classes: beyond that the last ones take ever more draws
@@ -281,6 +280,7 @@ def _fitted(part_BD: Tensor, rows: int) -> Tensor:
 
 class BilmTrunk(Trunk):
     spells = True
+    above = ("softmax.",)
 
     def __init__(
         self,
@@ -354,9 +354,5 @@ class BilmTrunk(Trunk):
     def grow_vocabulary(self, size: int) -> None:
         """Nothing to do: a word has no row here."""
 
-    def layer_groups(self) -> list[list[str]]:
-        """Parameter names: the character encoder, then both directions layer by layer."""
-        names = [name for name, _ in self.named_parameters()]
-        lstms = [[name for name in names if f".lstms.{layer}." in name] for layer in range(self.config.layers)]
-        lstms[-1] += [name for name in names if name.startswith("softmax.")]
-        return [[name for name in names if name.startswith("bilm.words.")], *lstms]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [(f"bilm.forwards.lstms.{n}.", f"bilm.backwards.lstms.{n}.") for n in range(self.config.layers)]

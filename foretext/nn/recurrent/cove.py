@@ -42,24 +42,51 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.fused import dropout
 from foretext.nn.packing import unseen
-from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, bilstm_layers, read_layer, reading_order
+from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, BiLstmLayers, ReadingOrder, read_layer, reading_order
 from foretext.nn.trunk import ModelConfig, Trunk
+
+DRAWN_STD = 0.4  # of vectors that nobody gives
 
 
 @dataclass(frozen=True)
-class TranslationConfig:
-    vocabulary: int  # target words
-    vectors: int = 300  # numbers of a source word's vector
-    embedding: int = 300  # numbers of a target word's vector
+class CoveConfig(ModelConfig):
+    vocabulary: int = 0  # words that have a vector
+    vectors: int = 300  # numbers of a vector
     width: int = 600  # both directions of the encoder together; the decoder
     layers: int = 2  # of each
+    context: int = 200  # words of a text that are read; of a sentence to translate, `objective.longest`
     dropout: float = 0.2
     init_range: float = 0.1
+    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
 
     def check(self) -> None:
-        check_range("model", self, "at least 1", "vocabulary", "vectors", "embedding", "width", "layers")
+        check_range("model", self, "at least 0", "vocabulary")
+        check_range("model", self, "at least 1", "context", "vectors", "width", "layers")
         refuse_if(self.width % 2, f"model.width must be even, a half for each direction, not {self.width}")
         check_range("model", self, "at least 0 and below 1", "dropout")
+        check_range("model", self, "above 0 and at most 10", "init_range", "init_std")
+
+    @property
+    def lowest(self) -> int:
+        return self.vectors
+
+    def describe(self) -> str:
+        return (
+            f"{self.layers} bidirectional LSTM layers of {self.width // 2} cells a direction, on {self.vocabulary:,} "
+            f"fixed vectors of {self.vectors}"
+        )
+
+    @property
+    def fixed(self) -> int:
+        """Numbers of the vectors, that of unknown words included."""
+        return (self.vocabulary + 1) * self.vectors
+
+    def parameters(self) -> int:
+        inputs = [self.vectors] + [self.width] * (self.layers - 1)
+        return sum(4 * self.width * (size + self.width // 2 + 2) for size in inputs)
+
+    def activations(self, tokens: int) -> int:
+        return tokens * (2 * self.vectors + self.layers * self.width * (KEPT_PER_CELL + 1))
 
 
 LayerState = tuple[Tensor, Tensor]  # output and cell, each [B, D]
@@ -102,14 +129,8 @@ class FixedVectors(nn.Module):
         return self.table_VE[ids_BS]  # of which −1 is the last row
 
 
-class ContextEncoder(nn.Module):
+class ContextEncoder(BiLstmLayers):
     """The bidirectional LSTM, one fused layer after the other."""
-
-    def __init__(self, config: TranslationConfig) -> None:
-        super().__init__()
-        self.p = config.dropout
-        self.width = config.width
-        self.layers = bilstm_layers(config.vectors, config.width // 2, config.layers)
 
     def forward(self, x_BSE: Tensor, mask_BS: Tensor | None = None, keep_layers: bool = False) -> Encoded:
         if mask_BS is None:
@@ -137,18 +158,18 @@ class ContextEncoder(nn.Module):
 
 
 class AttentionDecoder(nn.Module):
-    """The decoder up to h̃; `output` is W_out and b_out, for a loss or `logits` to use."""
+    """The decoder up to h̃; `output` is W_out and b_out."""
 
-    def __init__(self, config: TranslationConfig) -> None:
+    def __init__(self, config: CoveConfig, words: int, embedding: int) -> None:
+        """`words` of the target, with vectors of `embedding` numbers."""
         super().__init__()
-        self.p = config.dropout
-        width = config.width
-        self.words = nn.Embedding(config.vocabulary, config.embedding)
-        inputs = [config.embedding + width] + [width] * (config.layers - 1)
+        self.p, width = config.dropout, config.width
+        self.words = nn.Embedding(words, embedding)
+        inputs = [embedding + width] + [width] * (config.layers - 1)
         self.cells = nn.ModuleList(nn.LSTMCell(size, width) for size in inputs)
         self.query = nn.Linear(width, width)  # W₁, b₁
         self.merge = nn.Linear(2 * width, width)  # W₂, b₂
-        self.output = nn.Linear(width, config.vocabulary)
+        self.output = nn.Linear(width, words)
 
     def start(self, source: Encoded) -> DecoderState:
         """Before the first word."""
@@ -199,58 +220,8 @@ class AttentionDecoder(nn.Module):
             read_BD, weights_BS, state = self._step(z_BE, state.pick(slice(len(z_BE))))
             yield read_BD, weights_BS
 
-    def logits(self, read_BD: Tensor) -> Tensor:
-        return self.output(read_BD)
-
 
 # -- the trunk ---------------------------------------------------------------------------------------------------------
-
-
-DRAWN_STD = 0.4  # of vectors that nobody gives
-
-
-@dataclass(frozen=True)
-class CoveConfig(ModelConfig):
-    vocabulary: int = 0  # words that have a vector
-    vectors: int = 300  # numbers of a vector
-    width: int = 600  # both directions of the encoder together
-    layers: int = 2
-    context: int = 200  # words of a text that are read; of a sentence to translate, `objective.longest`
-    dropout: float = 0.2
-    init_range: float = 0.1
-    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
-
-    def check(self) -> None:
-        check_range("model", self, "at least 0", "vocabulary")
-        check_range("model", self, "at least 1", "context")
-        self.translation(1, 1).check()
-        check_range("model", self, "above 0 and at most 10", "init_range", "init_std")
-
-    def translation(self, words: int, embedding: int) -> TranslationConfig:
-        """The shape of the whole translation model, with so many target words."""
-        return TranslationConfig(words, self.vectors, embedding, self.width, self.layers, self.dropout, self.init_range)
-
-    @property
-    def lowest(self) -> int:
-        return self.vectors
-
-    def describe(self) -> str:
-        return (
-            f"{self.layers} bidirectional LSTM layers of {self.width // 2} cells a direction, on {self.vocabulary:,} "
-            f"fixed vectors of {self.vectors}"
-        )
-
-    @property
-    def fixed(self) -> int:
-        """Numbers of the vectors, that of unknown words included."""
-        return (self.vocabulary + 1) * self.vectors
-
-    def parameters(self) -> int:
-        inputs = [self.vectors] + [self.width] * (self.layers - 1)
-        return sum(4 * self.width * (size + self.width // 2 + 2) for size in inputs)
-
-    def activations(self, tokens: int) -> int:
-        return tokens * (2 * self.vectors + self.layers * self.width * (KEPT_PER_CELL + 1))
 
 
 class CoveTrunk(Trunk):
@@ -259,7 +230,7 @@ class CoveTrunk(Trunk):
         config.check()
         self.config = config
         self.vectors = FixedVectors(DRAWN_STD * torch.randn(config.vocabulary, config.vectors))
-        self.encoder = ContextEncoder(config.translation(1, 1))
+        self.encoder = ContextEncoder(config.vectors, config.width // 2, config.layers, config.dropout)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
@@ -298,11 +269,8 @@ class CoveTrunk(Trunk):
 
         return Hidden(whole(found.top), tuple(map(whole, found.layers)))
 
-    def layer_groups(self) -> list[list[str]]:
-        """The vectors, which do not learn, are a group without names."""
-        layers = range(self.config.layers)
-        names = [name for name, _ in self.named_parameters()]
-        return [[], *([name for name in names if name.startswith(f"encoder.layers.{layer}.")] for layer in layers)]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [(f"encoder.layers.{n}.",) for n in range(self.config.layers)]
 
     def grow_vocabulary(self, size: int) -> None:
         """New words have zeros until their vectors are put."""

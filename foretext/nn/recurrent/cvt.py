@@ -42,8 +42,7 @@ from foretext.errors import UserError, check_range
 from foretext.nn.fused import dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import ProjectedLstm, ProjectedLstmConfig, ReadingOrder, reading_orders
-from foretext.nn.trunk import ModelConfig, Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import ModelConfig, Trunk, grown
 
 Kind = Literal["tagging", "sentence"]
 Reading = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # ids [U] → forms [U], characters [U, C]
@@ -227,10 +226,8 @@ class CvtEncoder(Trunk):
         states = self.states(batch, p if self.training else 0.0)
         return Hidden(states.top_BTD, (states.x_BTE, states.lower_BTD, states.top_BTD) if keep_layers else ())
 
-    def layer_groups(self) -> list[list[str]]:
-        names = [name for name, _ in self.named_parameters()]
-        lower, upper = ([name for name in names if name.startswith(part)] for part in ("lower.", "upper."))
-        return [[name for name in names if name not in (*lower, *upper)], lower, upper]
+    def layer_names(self) -> list[tuple[str, ...]]:
+        return [("lower.",), ("upper.",)]
 
     def grow_vocabulary(self, size: int) -> None:
         self.words = grown(self.words, size, lambda rows_VD: nn.init.normal_(rows_VD, std=0.1))

@@ -260,10 +260,13 @@ def _before(x_ND: Tensor, first_BD: Tensor, sizes: tuple[int, ...]) -> Tensor:
 # -- both directions ---------------------------------------------------------------------------------------------------
 
 
-def bilstm_layers(inputs: int, cells: int, layers: int) -> nn.ModuleList:
-    """`cells` of each direction."""
-    widths = [inputs] + [2 * cells] * (layers - 1)
-    return nn.ModuleList(nn.LSTM(width, cells, bidirectional=True) for width in widths)
+class BiLstmLayers(nn.Module):
+    def __init__(self, inputs: int, cells: int, layers: int = 1, p: float = 0.0) -> None:
+        """`cells` of each direction; `p`: dropout."""
+        super().__init__()
+        self.p, self.width = p, 2 * cells
+        widths = [inputs] + [2 * cells] * (layers - 1)
+        self.layers = nn.ModuleList(nn.LSTM(width, cells, bidirectional=True) for width in widths)
 
 
 def read_layer(layer: nn.Module, x_ND: Tensor, order: ReadingOrder) -> tuple[Tensor, tuple[Tensor, Tensor]]:
@@ -273,14 +276,7 @@ def read_layer(layer: nn.Module, x_ND: Tensor, order: ReadingOrder) -> tuple[Ten
     return packed.data, last
 
 
-class BiLstm(nn.Module):
-    def __init__(self, inputs: int, cells: int, layers: int = 1, p: float = 0.0) -> None:
-        """`cells` of each direction."""
-        super().__init__()
-        assert layers >= 1
-        self.p, self.width = p, 2 * cells
-        self.layers = bilstm_layers(inputs, cells, layers)
-
+class BiLstm(BiLstmLayers):
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
         """The top layer's states, forward beside backward ones, [B, T, 2 · cells]; zeros at padding."""
         order = reading_order(mask_BT)

@@ -4,7 +4,7 @@ of sentences, and one of pairs of sentences.
 Tagger (Lample et al. 2016, as ELMo's for names):   x → biLSTM → [r; v'] → scores of tags → CRF, or a softmax each
 Classifier (the simpler half of McCann et al. 2017): x → biLSTM → [r; v'] → pooled → linear
 
-x and v' are `word_inputs.py`'s. A loss is a sum with its count; the mixtures' penalty is added once for each that is
+A loss is a sum with its count; the mixtures' penalty is added once for each that is
 counted, so that it is whole after the division, however a batch is split.
 
 Pooled: a sentence's states as one vector, their maximum, mean and minimum, and a weighted mean whose weights are
@@ -26,77 +26,176 @@ worth is compared over the same model. ELMo's second mixture stands beside the s
 Deviations: only pairs are read so, where the paper takes a single sentence as both x and y; here a single one has the
 classifier above. Layer norm where the paper's maxout network has batch norm, so that a row's scores
 do not depend on the other rows of its batch; the last of its three layers is linear.
+
+What the task models read of words: vectors, layers of a language model, characters (ELMo, CoVe).
+
+    x_k = [vector_k; v_k; c_k],   v_k = γ Σ_l s_l h_{k,l},   s = softmax(w)       (Peters et al. 2018, section 3.3)
+
+The vectors are the task's own or, for CoVe, [GloVe; CoVe] (McCann et al. 2017). c is a small convolution over a word's
+characters (Ma and Hovy 2016). Each part may be left out.
+
+v is ELMo's representation of a word: the h are the L + 1 layers of a biLM that does not learn, the mixture's weights
+do. w starts at 0 (all layers alike) and γ at 1. The paper's two options: each layer may be normalised before it is
+weighed, and λ‖w‖² may be added to the task's loss, which draws the mixture towards the mean of the layers. Some tasks
+gain by a second mixture, with weights of its own, beside what their recurrent layer gives: [r_k; v'_k]. `penalty` is
+the sum over both.
+
+Deviation: the released code normalises a layer by one mean and one variance over all words of a batch, so that a word's
+vector depends on its neighbours in the batch. Here it is the layer norm that the paper names, over each word's own
+numbers.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import IGNORE, LossSum
-from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import dropout
+from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import BiLstm, drop_words
 from foretext.nn.task_models.crf import Allowed, LinearChainCrf
-from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
+
+# -- what is read of words ---------------------------------------------------------------------------------------------
+
+
+class ScalarMix(nn.Module):
+    def __init__(self, layers: int, norm: bool = False) -> None:
+        super().__init__()
+        assert layers >= 1
+        self.norm = norm
+        self.weights_L = nn.Parameter(torch.zeros(layers))  # w
+        self.scale = nn.Parameter(torch.ones(()))  # γ
+
+    def shares(self) -> Tensor:
+        """s: how much of the mixture is each layer."""
+        return torch.softmax(self.weights_L, dim=0)
+
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        """Layers [..., D], the lowest first, as one [..., D]."""
+        assert len(layers) == len(self.weights_L), f"{len(layers)} layers for {len(self.weights_L)} weights"
+        if self.norm:
+            layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
+        shares = (self.scale * self.shares()).to(layers[0].dtype)
+        return functools.reduce(torch.add, (layer * share for layer, share in zip(layers, shares)))
+
+    def penalty(self) -> Tensor:
+        """‖w‖², for a task's loss to add with its λ."""
+        return self.weights_L.square().sum()
+
+
+CHARACTER_WIDTH = 30  # of a character's own vector
+FILTER_WIDTH = 3  # characters that a filter sees
 
 
 @dataclass(frozen=True)
-class TaskModelConfig:
-    """What the configurations of all task models have."""
+class WordInput:
+    """A batch of sentences; only what is used is set. `mask_BT` is true at words, padding may stand on either side."""
 
-    classes: int
-    cells: int = 200  # of each direction of each biLSTM
-    layers: int = 1  # of the first of them
-    dropout: float = 0.3  # the words have their own
-    inputs: WordInputConfig = field(default_factory=WordInputConfig)
+    mask_BT: Tensor
+    vectors_BTD: Tensor | None = None
+    layers: tuple[Tensor, ...] = ()  # of [B, T, width], the lowest first
+    characters_UC: Tensor | None = None  # distinct words by their characters
+    places_BT: Tensor | None = None  # rows of it
 
-    def check(self, where: str = "task") -> None:
-        check_range(where, self, "at least 1", "classes", "cells", "layers")
-        check_range(where, self, "at least 0 and below 1", "dropout")
-        self.inputs.check(f"{where}.inputs")
+
+@dataclass(frozen=True)
+class WordInputConfig:
+    vectors: int = 0  # numbers of a word's vector; 0: there is none
+    layers: int = 0  # of a language model, whose mixture is read; 0: there is none
+    layer_width: int = 0
+    at_output: bool = False  # whether another one stands beside the recurrent layer's states
+    mix_norm: bool = False  # whether each layer is normalised before it is mixed
+    mix_penalty: float = 0.0  # λ
+    characters: int = 0  # filters over a word's characters; 0: none
+    word_length: int = 50
+    dropout: float = 0.5
+
+    def encoder(self) -> CharEncoderConfig:
+        return CharEncoderConfig(
+            width=self.characters,
+            filter_widths=(FILTER_WIDTH,),
+            filter_counts=(self.characters,),
+            embedding=CHARACTER_WIDTH,
+            length=self.word_length,
+            highways=0,
+        )
+
+    @property
+    def width(self) -> int:
+        """Numbers of x."""
+        return self.vectors + self.layer_width + self.characters
+
+    @property
+    def output_width(self) -> int:
+        """Numbers that are put beside the recurrent layer's."""
+        return self.layer_width if self.at_output else 0
+
+
+class WordReader(nn.Module):
+    def __init__(self, config: WordInputConfig) -> None:
+        super().__init__()
+        self.config = config
+        wanted = (config.layers > 0, config.layers > 0 and config.at_output)
+        self.at_input, self.at_output = (ScalarMix(config.layers, config.mix_norm) if mix else None for mix in wanted)
+        self.characters = CharEncoder(config.encoder()) if config.characters else None
+
+    def forward(self, words: WordInput) -> Tensor:
+        """x, dropped in training; zeros at padding, whatever stood there."""
+        parts = []
+        if self.config.vectors:
+            assert words.vectors_BTD is not None, "the model reads vectors"
+            parts.append(words.vectors_BTD)
+        if self.at_input is not None:
+            parts.append(self.at_input(words.layers))
+        if self.characters is not None:
+            assert words.characters_UC is not None and words.places_BT is not None, "the model reads characters"
+            parts.append(F.embedding(words.places_BT, self.characters(words.characters_UC)))
+        return self._real(torch.cat(parts, dim=-1), words.mask_BT)
+
+    def beside(self, states_BTD: Tensor, words: WordInput) -> Tensor:
+        """[states; v'], or the states where there is no second mixture."""
+        if self.at_output is None:
+            return states_BTD
+        return torch.cat([states_BTD, self._real(self.at_output(words.layers), words.mask_BT)], dim=-1)
+
+    def _real(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
+        return drop_words(x_BTD, mask_BT, self.config.dropout, self.training)
+
+    def penalty(self) -> Tensor | float:
+        """λ‖w‖², to be added to the mean of a loss."""
+        mixes = [mix for mix in (self.at_input, self.at_output) if mix is not None]
+        if not mixes or not self.config.mix_penalty:
+            return 0.0
+        return self.config.mix_penalty * torch.stack([mix.penalty() for mix in mixes]).sum()
 
 
 # -- pooling -----------------------------------------------------------------------------------------------------------
 
-Pool = Literal["max", "mean", "min", "attentive"]
-POOLS: tuple[Pool, ...] = get_args(Pool)
-
-
-def check_pools(pools: Sequence[Pool], where: str) -> None:
-    refuse_if(
-        not pools or len(set(pools)) != len(pools) or not set(pools) <= set(POOLS),
-        f"{where} must be some of {', '.join(POOLS)}, each once, not {', '.join(pools) or 'none'}",
-    )
-
 
 class Pooling(nn.Module):
-    def __init__(self, width: int, pools: Sequence[Pool] = POOLS) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.pools = tuple(pools)
-        self.width = width * len(self.pools)
-        self.attend = nn.Linear(width, 1) if "attentive" in self.pools else None  # v, d
+        self.width = 4 * width
+        self.attend = nn.Linear(width, 1)  # v, d
 
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """[B, pools · D]."""
-        return torch.cat([self._pooled(pool, x_BTD, mask_BT) for pool in self.pools], dim=1)
-
-    def _pooled(self, pool: Pool, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        if pool == "attentive":
-            assert self.attend is not None
-            return torch.bmm(masked_softmax(self.attend(x_BTD).squeeze(2), mask_BT)[:, None], x_BTD).squeeze(1)
-        if pool == "mean":
-            return (x_BTD * mask_BT[..., None]).sum(dim=1) / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
-        if not x_BTD.shape[1]:
-            return x_BTD.new_zeros(len(x_BTD), x_BTD.shape[2])
-        worst, best = (-torch.inf, Tensor.amax) if pool == "max" else (torch.inf, Tensor.amin)
-        found_BD = best(x_BTD.masked_fill(~mask_BT[..., None], worst), dim=1)
-        return found_BD.masked_fill(~mask_BT.any(dim=1)[:, None], 0.0)
+        """[B, 4 · D]: maximum, mean, minimum and attentive mean."""
+        mean_BD = (x_BTD * mask_BT[..., None]).sum(dim=1) / mask_BT.sum(dim=1, keepdim=True).clamp(min=1)
+        weights_BT = masked_softmax(self.attend(x_BTD).squeeze(2), mask_BT)
+        attentive_BD = torch.bmm(weights_BT[:, None], x_BTD).squeeze(1)
+        if x_BTD.shape[1]:
+            padding_BT1, empty_B1 = ~mask_BT[..., None], ~mask_BT.any(dim=1)[:, None]
+            most_BD = x_BTD.masked_fill(padding_BT1, -torch.inf).amax(dim=1).masked_fill(empty_B1, 0.0)
+            least_BD = x_BTD.masked_fill(padding_BT1, torch.inf).amin(dim=1).masked_fill(empty_B1, 0.0)
+        else:
+            most_BD = least_BD = torch.zeros_like(mean_BD)
+        return torch.cat([most_BD, mean_BD, least_BD, attentive_BD], dim=1)
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
@@ -109,29 +208,31 @@ def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
 # -- tagger ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TaggerConfig(TaskModelConfig):
-    layers: int = 2
-    dropout: float = 0.5  # behind each recurrent layer
-    crf: bool = True
-
-
 class BiLstmTagger(nn.Module):
-    def __init__(self, config: TaggerConfig, allowed: Allowed | None = None) -> None:
-        """`allowed`: which tags may follow which, for a CRF."""
+    def __init__(
+        self,
+        inputs: WordInputConfig,
+        classes: int,
+        cells: int,
+        layers: int,
+        dropout: float,
+        crf: bool = True,
+        allowed: Allowed | None = None,
+    ) -> None:
+        """`cells` of each direction; `dropout` behind each recurrent layer (words have their own); `allowed`: which
+        tags may follow which, for a CRF."""
         super().__init__()
-        config.check()
-        assert allowed is None or config.crf, "only a CRF can forbid what follows"
-        self.config = config
-        self.read = WordReader(config.inputs)
-        self.recurrent = BiLstm(config.inputs.width, config.cells, config.layers, config.dropout)
-        self.scores = nn.Linear(self.recurrent.width + config.inputs.output_width, config.classes)
-        self.crf = LinearChainCrf(config.classes, allowed) if config.crf else None
+        assert allowed is None or crf, "only a CRF can forbid what follows"
+        self.p = dropout
+        self.read = WordReader(inputs)
+        self.recurrent = BiLstm(inputs.width, cells, layers, dropout)
+        self.scores = nn.Linear(self.recurrent.width + inputs.output_width, classes)
+        self.crf = LinearChainCrf(classes, allowed) if crf else None
 
     def forward(self, words: WordInput) -> Tensor:
         """Each word's score of each tag, [B, T, C]; at padding they mean nothing."""
         states_BTD = self.recurrent(self.read(words), words.mask_BT)
-        states_BTD = drop_words(states_BTD, words.mask_BT, self.config.dropout, self.training)
+        states_BTD = drop_words(states_BTD, words.mask_BT, self.p, self.training)
         return self.scores(self.read.beside(states_BTD, words))
 
     def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
@@ -149,48 +250,27 @@ class BiLstmTagger(nn.Module):
 # -- classifier --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ClassifierConfig(TaskModelConfig):
-    """Dropout is between the recurrent layers, and of what is pooled."""
-
-    pools: tuple[Pool, ...] = POOLS
-
-    def check(self, where: str = "task") -> None:
-        super().check(where)
-        check_pools(self.pools, f"{where}.pools")
-
-
 class SentenceClassifier(nn.Module):
-    def __init__(self, config: ClassifierConfig) -> None:
+    def __init__(self, inputs: WordInputConfig, classes: int, cells: int, layers: int, dropout: float) -> None:
+        """Dropout is between the recurrent layers, and of what is pooled."""
         super().__init__()
-        config.check()
-        self.config = config
-        self.read = WordReader(config.inputs)
-        self.recurrent = BiLstm(config.inputs.width, config.cells, config.layers, config.dropout)
-        self.pool = Pooling(self.recurrent.width + config.inputs.output_width, config.pools)
-        self.scores = nn.Linear(self.pool.width, config.classes)
+        self.p = dropout
+        self.read = WordReader(inputs)
+        self.recurrent = BiLstm(inputs.width, cells, layers, dropout)
+        self.pool = Pooling(self.recurrent.width + inputs.output_width)
+        self.scores = nn.Linear(self.pool.width, classes)
 
     def forward(self, words: WordInput) -> Tensor:
         """Scores [B, C]."""
         states_BTD = self.read.beside(self.recurrent(self.read(words), words.mask_BT), words)
         pooled_BD = self.pool(states_BTD, words.mask_BT)
-        return self.scores(dropout(pooled_BD, self.config.dropout, self.training))
+        return self.scores(dropout(pooled_BD, self.p, self.training))
 
 
 # -- pairs of sentences ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class BiattentiveConfig(ClassifierConfig):
-    """Dropout is of what the maxout network's layers read."""
-
-    projection: int = 200  # numbers that f makes of a word
-    hidden: int = 200  # units of each maxout layer
-    maxout: int = 4  # linear functions that a unit is the maximum of
-
-    def check(self, where: str = "task") -> None:
-        super().check(where)
-        check_range(where, self, "at least 1", "projection", "hidden", "maxout")
+MAXOUT = 4  # linear functions that a unit is the maximum of
 
 
 class Maxout(nn.Module):
@@ -208,22 +288,30 @@ class Maxout(nn.Module):
 
 
 class BiattentiveClassifier(nn.Module):
-    def __init__(self, config: BiattentiveConfig) -> None:
+    def __init__(
+        self,
+        inputs: WordInputConfig,
+        classes: int,
+        cells: int,
+        layers: int,
+        dropout: float,
+        projection: int,
+        hidden: int,
+        maxout: int = MAXOUT,
+    ) -> None:
+        """`projection`: numbers that f makes of a word; `hidden`: units of each maxout layer. Dropout is of what these
+        layers read."""
         super().__init__()
-        config.check()
-        self.config = config
-        self.read = WordReader(config.inputs)
-        self.project = nn.Linear(config.inputs.width, config.projection)  # f
-        self.encode = BiLstm(config.projection, config.cells, config.layers, config.dropout)
-        width = self.encode.width + config.inputs.output_width
-        self.integrate = nn.ModuleList(BiLstm(3 * width, config.cells) for _ in range(2))
-        self.pools = nn.ModuleList(Pooling(2 * config.cells, config.pools) for _ in range(2))
-        pooled = 2 * 2 * config.cells * len(config.pools)
+        self.read = WordReader(inputs)
+        self.project = nn.Linear(inputs.width, projection)  # f
+        self.encode = BiLstm(projection, cells, layers, dropout)
+        width = self.encode.width + inputs.output_width
+        self.integrate = nn.ModuleList(BiLstm(3 * width, cells) for _ in range(2))
+        self.pools = nn.ModuleList(Pooling(2 * cells) for _ in range(2))
         self.maxouts = nn.Sequential(
-            Maxout(pooled, config.hidden, config.maxout, config.dropout),
-            Maxout(config.hidden, config.hidden, config.maxout, config.dropout),
+            Maxout(2 * 4 * 2 * cells, hidden, maxout, dropout), Maxout(hidden, hidden, maxout, dropout)
         )
-        self.scores = nn.Linear(config.hidden, config.classes)
+        self.scores = nn.Linear(hidden, classes)
 
     def forward(self, first: WordInput, second: WordInput) -> Tensor:
         """Scores [B, C] of pairs."""

@@ -18,9 +18,14 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import check_range
 from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
-from foretext.nn.transformer.block import GELUS, Block, BlockShape, SideInputs, TransformerShape
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import grown
+from foretext.nn.transformer.transformer import (
+    GELUS,
+    Block,
+    SideInputs,
+    StackedTrunk,
+    TransformerConfig,
+    TransformerShape,
+)
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,20 @@ class EncoderConfig(TransformerShape):
         check_range("model", self, "at least 0", "inner", "embedding", "first_position")
         check_range("model", self, "at least 1", "segments")
 
-    def block(self) -> BlockShape:
-        inner, activation = self.inner or 4 * self.width, GELUS[self.gelu]
-        return BlockShape(self.width, self.heads, inner, self.dropout, "post", self.epsilon, False, activation)
+    def block(self) -> TransformerConfig:
+        """The shape of a block, as a causal trunk of the same blocks would have it."""
+        return TransformerConfig(
+            self.vocabulary,
+            self.layers,
+            self.width,
+            self.heads,
+            self.context,
+            dropout=self.dropout,
+            epsilon=self.epsilon,
+            init_std=self.init_std,
+            activation=GELUS[self.gelu],
+            inner=self.inner,
+        )
 
     @property
     def table_width(self) -> int:
@@ -63,17 +79,16 @@ class EncoderConfig(TransformerShape):
         tables = (self.vocabulary + self.first_position + self.context + self.segments + 2) * self.table_width
         projection = (self.embedding + 1) * self.width if self.embedding else 0
         pooler = (self.width + 1) * self.width if self.pooler else 0
-        return tables + projection + self.blocks * self.block().parameters() + pooler
+        return tables + projection + self.blocks * self.block().block_parameters() + pooler
 
     def activations(self, tokens: int) -> int:
         weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
-        return tokens * self.layers * (18 * self.width + 4 * self.block().inner + weights)
+        return tokens * self.layers * (18 * self.width + 4 * self.block().feed_forward + weights)
 
 
-class Encoder(Trunk):
+class Encoder(StackedTrunk):
     """Token, position and segment embeddings and a stack of blocks that look both ways."""
 
-    attends = True
     above = ("pooler.",)
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -85,57 +100,36 @@ class Encoder(Trunk):
         self.segments = nn.Embedding(config.segments, width)
         self.norm = nn.LayerNorm(width, eps=config.epsilon)
         self.project = nn.Linear(width, config.width) if config.embedding else nn.Identity()
-        self.blocks = nn.ModuleList(Block(config.block()) for _ in range(config.blocks))
+        self.blocks = nn.ModuleList(Block(config.block(), causal=False) for _ in range(config.blocks))
+        self.final_norm = nn.Identity()  # a block ends with its norm
         self.pooler = nn.Linear(config.width, config.width) if config.pooler else None
         self.apply(self._initialise)
 
-    def _initialise(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Linear | nn.Embedding):
-            draw_truncated(module.weight, self.config.init_std)
-        if isinstance(module, nn.Linear):
-            nn.init.zeros_(module.bias)
+    def draw(self, weights: Tensor) -> None:
+        draw_truncated(weights, self.config.init_std)
 
     def forward(self, batch: Batch, state: None = None, keep_layers: bool = False) -> Hidden:
         assert state is None, "a masked model reads a text at once"
         packing = pack(batch)
-        side = SideInputs(packing.hidden())
-        x = self._embed(packing)
-        layers = [packing.unpack(x)] if keep_layers else []
-        for layer, block in enumerate(self._stack(), 1):
-            picked = packing.read_R if layer == self.config.layers and not keep_layers else None
-            x = block(x, packing, side, picked)
-            if keep_layers:
-                layers.append(packing.unpack(x))
-        return Hidden(packing.unpack(x, picked), tuple(layers))
+        return self.read(self.rows(packing), packing, keep_layers)
+
+    def read(self, rows_NE: Tensor, packing: Packing, keep_layers: bool = False) -> Hidden:
+        """What the blocks make of rows of the tables."""
+        x_ND = self.project(dropout(rows_NE, self.config.dropout, self.training))
+        return self._read(x_ND, packing, SideInputs(packing.hidden()), keep_layers)
 
     def _stack(self) -> list[Block]:
-        """The block of each layer."""
-        blocks = [block for block in self.blocks if isinstance(block, Block)]
-        return blocks * self.config.layers if self.config.shared else blocks
+        return super()._stack() * (self.config.layers if self.config.shared else 1)
 
-    def _embed(self, packing: Packing) -> Tensor:
+    def rows(self, packing: Packing) -> Tensor:
+        """Of all tables, added and normed."""
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N + self.config.first_position)
         one = packing.segments_N is None or self.config.segments == 1
-        x = x + (self.segments.weight[0] if one else self.segments(packing.segments_N))
-        return self.project(dropout(self.norm(x), self.config.dropout, self.training))
+        return self.norm(x + (self.segments.weight[0] if one else self.segments(packing.segments_N)))
 
     def summary(self, states_BD: Tensor) -> Tensor:
         """What is said of a whole sequence, from its first token's state."""
         return states_BD if self.pooler is None else torch.tanh(self.pooler(states_BD))
-
-    @torch.no_grad()
-    def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
-        """The attention of every layer and head over one sequence: [layers, H, T, T]."""
-        layers = self(Batch(ids_T[None]), keep_layers=True).layers
-        return torch.stack([block.attention_weights(x[0], SideInputs()) for block, x in zip(self._stack(), layers)])
-
-    def output_table(self) -> Tensor:
-        """W_e, which is also the output layer, behind the head of the masked objective."""
-        return self.tokens.weight
-
-    def grow_vocabulary(self, size: int) -> None:
-        """Adds embedding rows, drawn like new ones, up to `size`."""
-        self.tokens = grown(self.tokens, size, lambda rows_VD: draw_truncated(rows_VD, self.config.init_std))
 
 
 def draw_truncated(tensor: Tensor, deviation: float) -> None:

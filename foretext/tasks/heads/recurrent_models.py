@@ -26,7 +26,7 @@ without dropout none are, and it stays 0.
 Vectors that were learned elsewhere (`finetune --vectors`: published ones, or those of a word2vec run) are read beside,
 and do not learn: [word vector; ELMo's mixture], as in Peters et al. (2018). A word without one has zeros.
 
-The mixture's weights belong to the task model (`nn/task_models/word_inputs.py`). A trunk of which nothing learns
+The mixture's weights belong to the task model (`nn/task_models/sentence_models.py`). A trunk of which nothing learns
 (`transfer.thaw` "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its
 own dropout. One that learns is read as any other is. A task model that takes nothing of the trunk (`reader.mix` false)
 is what features are compared with; only the characters are then asked of the trunk, where they are read.
@@ -44,26 +44,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome
+from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import UserError
 from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.crf import iob2_allowed
 from foretext.nn.task_models.sentence_models import (
     BiattentiveClassifier,
-    BiattentiveConfig,
     BiLstmTagger,
-    ClassifierConfig,
     SentenceClassifier,
-    TaggerConfig,
+    WordInput,
+    WordInputConfig,
+    WordReader,
 )
-from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
 from foretext.nn.trunk import ModelConfig, Trunk
-from foretext.objectives.base import Draw, Objective
+from foretext.objectives.base import Draw
 from foretext.plan import ReaderPlan
 from foretext.tasks.files.rows import UNORDERED
 from foretext.tasks.heads.supervised import (
     NO_SCORE,
     Example,
+    LabelledTask,
     arranged,
     both_orders,
     loss_of_labels,
@@ -94,7 +94,7 @@ class OverWords:
         self.words.meet(example.ids for example in examples)
 
 
-class RecurrentTagging(OverWords, WordByWord, Objective):
+class RecurrentTagging(OverWords, WordByWord, LabelledTask):
     """A biLSTM tagger, with a CRF unless the plan says otherwise; chunk tags (IOB2) follow each other as they may."""
 
     kind = "tagging"
@@ -104,9 +104,9 @@ class RecurrentTagging(OverWords, WordByWord, Objective):
     ) -> None:
         super().__init__()
         self.words = TrunkWords(plan, model, dropout)
-        config = TaggerConfig(len(labels), plan.cells, plan.layers, dropout, self.words.inputs, plan.crf)
-        self.model = BiLstmTagger(config, iob2_allowed(labels) if plan.crf and chunks else None)
-        self.weights = {"label": 1.0}
+        allowed = iob2_allowed(labels) if plan.crf and chunks else None
+        inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
+        self.model = BiLstmTagger(inputs, len(labels), cells, layers, dropout, plan.crf, allowed)
 
     @property
     def head(self) -> nn.Linear:
@@ -115,10 +115,6 @@ class RecurrentTagging(OverWords, WordByWord, Objective):
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
         known = plain_fields(tag_batch(examples))
         return WindowBatch(**known, begins_B=torch.tensor([example.begins for example in examples]))
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.targets_BT is not None
-        return {"label": float((batch.targets_BT != IGNORE).sum())}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """`scores` is [B, T, C] at every real token; what they mean at the words of an example `best` and the others
@@ -160,7 +156,7 @@ class TextsBatch(Batch):
     parts_BT: Tensor | None = None  # which text a token is of, from 1; 0: a special token, or padding
 
 
-class RecurrentRows(OverWords, Objective):
+class RecurrentRows(OverWords, LabelledTask):
     """A label for a text or for a pair of them. Where a layout reads a pair in both orders, the scores are averaged."""
 
     def __init__(
@@ -170,14 +166,12 @@ class RecurrentRows(OverWords, Objective):
         self.kind, self.pairs = kind, pairs
         self.words = TrunkWords(plan, model, dropout)
         outputs = 1 if kind in ("choice", "regression") else classes
-        inputs, cells, layers = self.words.inputs, plan.cells, plan.layers
+        shape = self.words.inputs, outputs, plan.cells, plan.layers, dropout
         self.model: BiattentiveClassifier | SentenceClassifier
         if pairs:
-            config = BiattentiveConfig(outputs, cells, layers, dropout, inputs, projection=cells, hidden=cells)
-            self.model = BiattentiveClassifier(config)
+            self.model = BiattentiveClassifier(*shape, projection=plan.cells, hidden=plan.cells)
         else:
-            self.model = SentenceClassifier(ClassifierConfig(outputs, cells, layers, dropout=dropout, inputs=inputs))
-        self.weights = {"label": 1.0}
+            self.model = SentenceClassifier(*shape)
 
     @property
     def head(self) -> nn.Linear:
@@ -193,10 +187,6 @@ class RecurrentRows(OverWords, Objective):
             for number, (start, length) in enumerate(sequence.parts, 1):
                 parts[row, start : start + length] = number
         return TextsBatch(**plain_fields(batch), parts_BT=torch.from_numpy(parts))
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.labels is not None
-        return {"label": float(len(batch.labels))}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert isinstance(batch, TextsBatch) and batch.parts_BT is not None and batch.group_B is not None

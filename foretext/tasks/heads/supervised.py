@@ -41,6 +41,10 @@ from foretext.tasks.layouts.base import TokenSequence
 Pooling = Literal["extract", "mean", "pooler"]
 NO_SCORE = -1e9  # of a place that is not asked about: no softmax gives it anything
 NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
+INVERSE_PENALTY = 0.01  # C: the penalty on the standardised weights is |W|²/2C against the sum of the losses
+MOST_EXAMPLES = 2000
+LEAST_DEVIATION = 1e-3
+ITERATIONS = 100
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,19 @@ class Example:
         return scores
 
 
-class SupervisedTask(Objective):
+class LabelledTask(Objective):
+    """What all tasks over labelled rows share: the loss of the labels, and that of the language model if it counts."""
+
+    def __init__(self, lm_weight: float = 0.0) -> None:
+        super().__init__()
+        self.weights = {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
+
+    def counts(self, batch: Batch) -> dict[str, float]:
+        labels = super().counts(batch) if batch.labels is None else {"label": float(len(batch.labels))}
+        return labels | {"lm": float(len(batch.ids_BT))}
+
+
+class SupervisedTask(LabelledTask):
     """Any of the kinds in `rows.KINDS`, on any trunk."""
 
     pools = True
@@ -75,21 +91,16 @@ class SupervisedTask(Objective):
         hidden: bool = False,
     ) -> None:
         """`hidden`: whether a tanh layer stands before W_y (RoBERTa's head)."""
-        super().__init__()
+        super().__init__(lm_weight)
         self.pooling = pooling
         self.kind = kind
         self.p = p
         outputs = 1 if kind in ("choice", "regression") else classes
         self.head = new_layer(width, outputs, init_std)
         self.dense = new_layer(width, width, init_std) if hidden else None
-        self.weights = loss_weights(lm_weight)
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
         return row_batch(examples, self.kind)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.labels is not None
-        return {"label": float(len(batch.labels)), "lm": float(len(batch.ids_BT))}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         with_lm = batch.labels is not None and "lm" in self.weights and torch.is_grad_enabled()
@@ -114,7 +125,33 @@ class SupervisedTask(Objective):
         seed: int,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        fit_head(trunk, self, examples, device, seed, progress)
+        """Sets W_y from the states of (at most 2,000 of) the examples; both modules are left in training mode."""
+        if len(examples) > MOST_EXAMPLES:
+            examples = random.Random(seed).sample(list(examples), MOST_EXAMPLES)
+        lengths = [example.tokens for example in examples]
+        groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
+        states = pooled_states(trunk, self, groups, device, progress)
+        whole = self.make([example for group in groups for example in group]).to(device)
+        mean = states.mean(0)
+        dropped = self.p / (1.0 - self.p) * states.square().mean(0)
+        deviation = (states.var(0, correction=0) + dropped).sqrt().clamp(min=LEAST_DEVIATION)
+        standard = (states - mean) / deviation
+        weight = torch.zeros_like(self.head.weight, requires_grad=True)
+        bias = torch.zeros_like(self.head.bias, requires_grad=True)
+        optimizer = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
+
+        def loss() -> Tensor:
+            optimizer.zero_grad()
+            assert whole.labels is not None
+            fitted = self.label_loss(self.arrange(standard @ weight.t() + bias, whole), whole.labels)
+            total = (fitted + weight.square().sum() / (2 * INVERSE_PENALTY)) / len(examples)
+            total.backward()
+            return total
+
+        optimizer.step(loss)
+        with torch.no_grad():
+            self.head.weight.copy_(weight / deviation)
+            self.head.bias.copy_(bias - (weight / deviation) @ mean)
 
     def narrowed(self, batch: Batch) -> Batch:
         """What the trunk is given where nobody but `pool` reads its states."""
@@ -207,11 +244,6 @@ def new_layer(width: int, outputs: int, deviation: float) -> nn.Linear:
     return layer
 
 
-def loss_weights(lm_weight: float) -> dict[str, float]:
-    """Of L2, and of L1 if it counts."""
-    return {"label": 1.0, "lm": lm_weight} if lm_weight else {"label": 1.0}
-
-
 def real_places(batch: Batch) -> Tensor:
     """[B, T], true at real tokens."""
     if batch.mask_BT is not None:
@@ -244,49 +276,6 @@ def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> LossS
     top = top_BTD.reshape(-1, top_BTD.shape[-1])[chosen]
     targets, weights = targets_BT.reshape(-1)[chosen], weights_BT.reshape(-1)[chosen]
     return LossSum(trunk.output_layer().loss(top, targets, weights), count)
-
-
-INVERSE_PENALTY = 0.01  # C: the penalty on the standardised weights is |W|²/2C against the sum of the losses
-MOST_EXAMPLES = 2000
-LEAST_DEVIATION = 1e-3
-ITERATIONS = 100
-
-
-def fit_head(
-    trunk: Trunk,
-    task: SupervisedTask,
-    examples: Sequence[Example],
-    device: torch.device,
-    seed: int,
-    progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Sets `task.head` from the states of (at most 2,000 of) the examples; both modules are left in training mode."""
-    if len(examples) > MOST_EXAMPLES:
-        examples = random.Random(seed).sample(list(examples), MOST_EXAMPLES)
-    lengths = [example.tokens for example in examples]
-    groups = [[examples[index] for index in indices] for indices in length_batches(lengths)]
-    states = pooled_states(trunk, task, groups, device, progress)
-    whole = task.make([example for group in groups for example in group]).to(device)
-    mean = states.mean(0)
-    dropped = task.p / (1.0 - task.p) * states.square().mean(0)
-    deviation = (states.var(0, correction=0) + dropped).sqrt().clamp(min=LEAST_DEVIATION)
-    standard = (states - mean) / deviation
-    weight = torch.zeros_like(task.head.weight, requires_grad=True)
-    bias = torch.zeros_like(task.head.bias, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=ITERATIONS, line_search_fn="strong_wolfe")
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        assert whole.labels is not None
-        fitted = task.label_loss(task.arrange(standard @ weight.t() + bias, whole), whole.labels)
-        total = (fitted + weight.square().sum() / (2 * INVERSE_PENALTY)) / len(examples)
-        total.backward()
-        return total
-
-    optimizer.step(loss)
-    with torch.no_grad():
-        task.head.weight.copy_(weight / deviation)
-        task.head.bias.copy_(bias - (weight / deviation) @ mean)
 
 
 @torch.no_grad()

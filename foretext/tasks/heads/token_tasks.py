@@ -29,9 +29,9 @@ from foretext.batch import IGNORE, Batch, LossSum, Outcome, length_batches, padd
 from foretext.nn.fused import dropout
 from foretext.nn.task_models.crf import LinearChainCrf
 from foretext.nn.trunk import Trunk
-from foretext.objectives.base import Draw, Objective
+from foretext.objectives.base import Draw
 from foretext.tasks.files.predictions import probabilities_of
-from foretext.tasks.heads.supervised import loss_weights, new_layer, next_tokens, real_places, sequence_lm_loss, spread
+from foretext.tasks.heads.supervised import LabelledTask, new_layer, next_tokens, real_places, sequence_lm_loss, spread
 from foretext.tasks.layouts.windows import SpanWindow, TagWindow, is_whole
 
 
@@ -129,23 +129,18 @@ class ChainTagger(WordByWord):
         return scores_BTC, mask_BT, torch.tensor(begins, device=device)
 
 
-class TaggingTask(WordByWord, Objective):
+class TaggingTask(WordByWord, LabelledTask):
     """Tags on any trunk."""
 
     kind = "tagging"
 
     def __init__(self, classes: int, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
-        super().__init__()
+        super().__init__(lm_weight)
         self.p = p
         self.head = new_layer(width, classes, init_std)
-        self.weights = loss_weights(lm_weight)
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
         return tag_batch(examples)
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.targets_BT is not None
-        return {"label": float((batch.targets_BT != IGNORE).sum()), "lm": float(len(batch.ids_BT))}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """`scores` is [B, T, C]: with targets at their places alone, without them at every real token."""
@@ -213,18 +208,17 @@ def span_example(window: SpanWindow, answer: tuple[int, int] | None, known: bool
     return SpanExample(frame.ids, (first, first + length - 1), *places, frame.segments)
 
 
-class SpanTask(Objective):
+class SpanTask(LabelledTask):
     """Answer spans on any trunk."""
 
     kind = "span"
     threshold: Tensor  # by how much "no answer" must outscore the best span; chosen on validation rows
 
     def __init__(self, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
-        super().__init__()
+        super().__init__(lm_weight)
         self.p = p
         self.head = new_layer(width, 2, init_std)  # row 0 is the start vector, row 1 the end vector
         self.register_buffer("threshold", torch.zeros(()))
-        self.weights = loss_weights(lm_weight)
 
     def make(self, examples: Sequence[SpanExample], draw: Draw | None = None) -> Batch:
         """`labels` is [B, 2], start and end; it stays None if an example has none."""
@@ -237,10 +231,6 @@ class SpanTask(Objective):
             segments_BT=padded_segments([example.segments for example in examples], ids.shape[1]),
             labels=torch.tensor(places, dtype=torch.int64) if known else None,
         )
-
-    def counts(self, batch: Batch) -> dict[str, float]:
-        assert batch.labels is not None
-        return {"label": float(len(batch.labels)), "lm": float(len(batch.ids_BT))}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """`scores` is [B, T, 2], start and end of each real token."""

@@ -7,7 +7,7 @@ What is learned, in order: the views, how strongly the head is held back, by cro
 weights. How much each block counts is not learned, as it is for rows: the evidence of some hundred words
 (`relevance.py`) says little of features that are rare, as most of a language's are; so the views give their blocks on
 one scale (`words.py`). −log p of the tags is convex in all of them, so L-BFGS finds the one minimum, and no
-seed has a part in it beside the one that draws folds. The gradient is a closed form (`nn/task_models/chain_sums.py`).
+seed has a part in it beside the one that draws folds. The gradient is a closed form (`nn/task_models/crf.py`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.nn.task_models.chain_sums import Chain, Sentences
-from foretext.nn.task_models.crf import Allowed, LinearChainCrf, iob2_allowed
+from foretext.nn.task_models.crf import Allowed, Chain, LinearChainCrf, Sentences, iob2_allowed
 from foretext.tasks.heads.token_tasks import ChainTagger
 from foretext.tasks.scores.tag_metrics import are_chunk_tags
 from foretext.tasks.views.base import Block, Lookup, Tensors, Units, View, is_sparse

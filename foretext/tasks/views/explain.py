@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foretext.nn.task_models.chain_sums import Chain
+from foretext.nn.task_models.crf import Chain
 from foretext.tasks.views.base import Units
 from foretext.tasks.views.head import ViewHead, by_row
 from foretext.tasks.views.ngrams import NGrams, terms_of

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError
-from foretext.nn.task_models.chain_sums import Chain
+from foretext.nn.task_models.crf import Chain
 from foretext.tasks.heads.supervised import arranged, loss_of_labels
 from foretext.tasks.views.base import Block, Tensors, Units, View, deal, is_sparse
 from foretext.tasks.views.relevance import (

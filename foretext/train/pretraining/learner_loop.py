@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.nn.weights import check_tensor
+from foretext.nn.trunk import check_tensor
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import available_memory, check_space, clock, size_text, write_error
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, Budget, Position
 from foretext.systems import system_named
-from foretext.systems.base import Learner, LearnParts, ObjectiveParts, System, TrunkParts
+from foretext.systems.base import Learner, ObjectiveParts, System, TrunkParts
 from foretext.text.corpus.token_shards import SPLITS, TokenShards
 from foretext.text.order import Order
 from foretext.train.checkpoint import CARRIED, Job, Stage
@@ -123,16 +123,14 @@ def learn(setup: RunSetup, writer: RunWriter, threads: int) -> None:
     texts = tuple(TokenShards.open(run.path / TOKENS, split, verify=True, ids=setup.tokenizer.size) for split in SPLITS)
     assert system.learn is not None
     learner = system.learn(
-        LearnParts(
-            model=config.model,
-            settings=config.objective,
-            tokenizer=setup.tokenizer,
-            texts=texts,
-            step_words=config.training.batch_size,
-            seed=config.run.seed,
-            threads=threads,
-            folder=folder,
-        )
+        model=config.model,
+        settings=config.objective,
+        tokenizer=setup.tokenizer,
+        texts=texts,
+        step_words=config.training.batch_size,
+        seed=config.run.seed,
+        threads=threads,
+        folder=folder,
     )
     try:
         _tell_plan(setup, system, learner)

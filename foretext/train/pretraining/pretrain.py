@@ -24,8 +24,7 @@ from torch import Tensor
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import carried_rows
+from foretext.nn.trunk import Trunk, carried_rows
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads

@@ -14,7 +14,7 @@ from torch import Tensor
 from translation_under_test import TranslationModel
 
 from foretext.generate.beam_search import Hypothesis, Rules, Search, SteppingModel, Symbols, beam_search
-from foretext.nn.recurrent.cove import TranslationConfig
+from foretext.nn.recurrent.cove import CoveConfig
 
 START, END, NEVER = 0, 1, 2
 SYMBOLS = Symbols(START, END, (START, NEVER))
@@ -37,7 +37,7 @@ class Counting:
 
 def small(seed: int = 0) -> TranslationModel:
     torch.manual_seed(seed)
-    return TranslationModel(TranslationConfig(VOCABULARY, 3, 3, 4, dropout=0.2, init_range=1.5)).double().eval()
+    return TranslationModel(CoveConfig(vectors=3, width=4, dropout=0.2, init_range=1.5), VOCABULARY, 3).double().eval()
 
 
 def sources(count: int) -> tuple[Tensor, Tensor]:
@@ -52,7 +52,7 @@ def exact(model: TranslationModel, x: Tensor, mask: Tensor, limit: int) -> list[
     for length in range(limit + 1):
         for ids in product(range(3, VOCABULARY), repeat=length):
             before = torch.tensor([[START, *ids]])
-            gains = torch.log_softmax(model.decoder.logits(model(x[None], before, mask[None])), 2)[0]
+            gains = torch.log_softmax(model.decoder.output(model(x[None], before, mask[None])), 2)[0]
             total = sum(float(gains[place, word]) for place, word in enumerate(ids))
             found.append(Hypothesis(ids, total + float(gains[length, END]), ended=True))
             if length == limit:
@@ -130,7 +130,7 @@ def test_greedy_takes_the_likeliest_word_each_time() -> None:
     for row, one in enumerate(found):
         before = torch.tensor([[START, *one.ids]])
         with torch.no_grad():
-            logits = model.decoder.logits(model(x[row : row + 1], before, mask[row : row + 1]))[0]
+            logits = model.decoder.output(model(x[row : row + 1], before, mask[row : row + 1]))[0]
         logits[:, list(SYMBOLS.never)] = -torch.inf
         expected = [*one.ids, END] if one.ended else list(one.ids)
         assert logits.argmax(1).tolist()[: len(expected)] == expected

@@ -10,12 +10,10 @@ from torch import Tensor, nn
 from word_tables import word_table
 
 from foretext.nn.recurrent.lstm_layer import BiLstm
-from foretext.nn.task_models.word_inputs import ScalarMix, WordInput, WordInputConfig, WordReader
+from foretext.nn.task_models.sentence_models import ScalarMix, WordInput, WordInputConfig, WordReader
 
 LENGTHS = [4, 1, 3]
-INPUTS = WordInputConfig(
-    vectors=3, layers=2, layer_width=4, at_output=True, characters=2, filter_width=2, word_length=6, dropout=0.0
-)
+INPUTS = WordInputConfig(vectors=3, layers=2, layer_width=4, at_output=True, characters=2, word_length=6, dropout=0.0)
 PADDINGS = ["none", "right", "left"]
 
 
@@ -63,7 +61,7 @@ def slow_words(read: WordReader, words: WordInput, row: int) -> list[Tensor]:
     for word in range(int(words.mask_BT[row].sum())):
         table = read.characters.characters.weight[words.characters_UC[words.places_BT[row, word]]]
         conv = read.characters.filters[0]
-        seen = [torch.stack([(kernel * table[t : t + 2].t()).sum() for t in range(5)]).max() for kernel in conv.weight]
+        seen = [torch.stack([(kernel * table[t : t + 3].t()).sum() for t in range(4)]).max() for kernel in conv.weight]
         characters = torch.relu(torch.stack(seen) + conv.bias)
         mixed = slow_mix(read.at_input, words.layers, row, word)
         found.append(torch.cat([words.vectors_BTD[row, word], mixed, characters]))

@@ -6,8 +6,8 @@ import pytest
 import torch
 from tolerance import close, terms_of
 
-from foretext.nn.softmax import tied_softmax as module
-from foretext.nn.softmax.tied_softmax import AdaptiveVocabulary, adaptive_parameters
+from foretext.nn import adaptive_softmax as module
+from foretext.nn.adaptive_softmax import AdaptiveVocabulary, adaptive_parameters
 
 SIZE, WIDTH, CUTOFFS = 23, 8, (5, 11)
 THERE = terms_of(WIDTH, WIDTH, SIZE)  # projected, scored, the softmax's sum

@@ -14,6 +14,7 @@ from tolerance import close, terms_of
 from torch import Tensor, nn
 
 from foretext.batch import Batch, detached
+from foretext.nn.fused import TiedSoftmax
 from foretext.nn.recurrent.awd_lstm import (
     DROPOUTS,
     AwdLstm,
@@ -24,7 +25,6 @@ from foretext.nn.recurrent.awd_lstm import (
     temporal_penalty,
 )
 from foretext.nn.recurrent.lstm_layer import reading_order
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 from foretext.train.checkpoint import from_tensors, to_tensors
 
 TINY = AwdLstmConfig(vocabulary=23, layers=3, width=6, hidden=9, context=8, dropout=0.0)
@@ -429,7 +429,7 @@ def test_it_learns_over_carried_states() -> None:
         first = torch.randint(0, 4, (16, 3))
         state = trunk(Batch(first), trunk.new_state(16)).state
         top = trunk.output_dropout(trunk(Batch(first.new_zeros(16, 3)), state).top)
-        loss = tied_softmax_loss(top.flatten(0, 1), trunk.output_table(), first.flatten()) / first.numel()
+        loss = TiedSoftmax(trunk.output_table()).loss(top.flatten(0, 1), first.flatten()) / first.numel()
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -14,7 +14,7 @@ from word_tables import word_table
 from foretext.batch import detached
 from foretext.nn.recurrent.bilm import Bilm, BilmState, BilmTrunkConfig, LstmStack
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
-from foretext.nn.task_models.word_inputs import ScalarMix
+from foretext.nn.task_models.sentence_models import ScalarMix
 from foretext.train.checkpoint import from_tensors, to_tensors
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)

@@ -8,10 +8,9 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn import fused
+from foretext.nn import fused, packing
 from foretext.nn.fused import add_dropped, keep_mask
-from foretext.nn.transformer import attention
-from foretext.nn.transformer.attention import Groups, causal_attention
+from foretext.nn.packing import Groups, attend
 
 SHAPES = [(2, 3, 1, 8), (1, 1, 5, 4), (3, 2, 128, 8), (2, 4, 129, 8), (5, 2, 300, 16), (9, 4, 64, 8)]
 
@@ -51,10 +50,10 @@ def cases() -> list[tuple[Groups, int, int]]:
 def test_dropped_attention_is_the_plain_formula(
     groups: Groups, heads: int, width: int, strip: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attention, "STRIP", strip)
-    monkeypatch.setattr(attention, "BLOCK", block)
+    monkeypatch.setattr(packing, "STRIP", strip)
+    monkeypatch.setattr(packing, "BLOCK", block)
     whole = [keep_mask((rows, heads, length, length), 0.3) for _, rows, length in groups]
-    places = list(attention._blocks(groups, heads, True, (None,) * len(groups)))
+    places = list(packing._blocks(groups, heads, True, (None,) * len(groups)))
     asked: list[torch.Size] = []
 
     def recorded(size: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
@@ -66,10 +65,10 @@ def test_dropped_attention_is_the_plain_formula(
         row = (first - groups[number][0]) // length
         return whole[number][row : row + rows, :, block.strip, block.keys].flatten(0, 1).clone()
 
-    monkeypatch.setattr(attention, "keep_mask", recorded)
+    monkeypatch.setattr(packing, "keep_mask", recorded)
     qkv = torch.randn(ends(groups), 3, heads, width, requires_grad=True)
     weight = torch.randn(ends(groups), heads, width)
-    result = causal_attention(qkv, groups, 0.3)
+    result = attend(qkv, groups, 0.3)
     assert len(asked) == len(places)
     parts = [plain_attention(*split(qkv, group), mask) for group, mask in zip(groups, whole)]
     expected = torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])
@@ -86,7 +85,7 @@ def test_without_dropout_it_is_the_fused_kernel(groups: Groups, heads: int, widt
     weight = torch.randn(ends(groups), heads, width)
     parts = [F.scaled_dot_product_attention(*split(qkv, group), is_causal=True) for group in groups]
     expected = torch.cat([part.transpose(1, 2).flatten(0, 1) for part in parts])
-    result = causal_attention(qkv, groups, 0.0)
+    result = attend(qkv, groups, 0.0)
     there = there_of(groups, width)
     close(result, expected, terms=there)
     (ours,) = torch.autograd.grad((result * weight).sum(), qkv)
@@ -104,7 +103,7 @@ def test_float32_is_what_float64_gives(groups: Groups, heads: int, width: int, p
     for dtype in (torch.float32, torch.float64):
         torch.manual_seed(1)
         given = qkv.to(dtype).requires_grad_()
-        result = causal_attention(given, groups, p)
+        result = attend(given, groups, p)
         found.append((result, *torch.autograd.grad((result * weight.to(dtype)).sum(), given)))
     assert [one.dtype for one in found[0]] == [torch.float32] * 2
     close(found[0], found[1], terms=3 * there_of(groups, width))
@@ -113,20 +112,20 @@ def test_float32_is_what_float64_gives(groups: Groups, heads: int, width: int, p
 def test_other_kinds_of_number_go_to_pytorch() -> None:
     groups = ((0, 2, 5), (10, 1, 3))
     qkv = torch.randn(13, 3, 2, 8, dtype=torch.bfloat16)
-    found = causal_attention(qkv, groups, 0.0)
-    close(found, causal_attention(qkv.double(), groups, 0.0), terms=there_of(groups, 8))
+    found = attend(qkv, groups, 0.0)
+    close(found, attend(qkv.double(), groups, 0.0), terms=there_of(groups, 8))
     assert found.dtype == torch.bfloat16
 
 
 def test_nothing_to_attend_to_is_an_empty_answer() -> None:
-    assert causal_attention(torch.empty(0, 3, 2, 8), (), 0.0).shape == (0, 2, 8)
-    assert causal_attention(torch.empty(0, 3, 2, 8), (), 0.1).shape == (0, 2, 8)
+    assert attend(torch.empty(0, 3, 2, 8), (), 0.0).shape == (0, 2, 8)
+    assert attend(torch.empty(0, 3, 2, 8), (), 0.1).shape == (0, 2, 8)
 
 
 def test_the_expectation_of_dropped_attention_is_attention() -> None:
     qkv, groups = torch.randn(16, 3, 2, 8), ((0, 1, 16),)
-    mean = causal_attention(qkv.repeat(3000, 1, 1, 1), ((0, 3000, 16),), 0.2).unflatten(0, (3000, 16)).mean(0)
-    assert float((mean - causal_attention(qkv, groups, 0.0)).abs().max()) < 0.06
+    mean = attend(qkv.repeat(3000, 1, 1, 1), ((0, 3000, 16),), 0.2).unflatten(0, (3000, 16)).mean(0)
+    assert float((mean - attend(qkv, groups, 0.0)).abs().max()) < 0.06
 
 
 @pytest.mark.parametrize("p", [0.05, 0.1, 0.5, 0.9])

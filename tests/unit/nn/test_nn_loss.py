@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn.softmax import tied_softmax as module
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss, tied_token_losses
+from foretext.nn import fused as module
+from foretext.nn.fused import TiedSoftmax
 
 WIDTH, VOCABULARY = 16, 37
 THERE = terms_of(WIDTH, VOCABULARY)  # a logit, and the softmax's sum
@@ -34,7 +34,7 @@ def test_value_and_gradients_at_chunk_borders(rows: int, weighted: bool, monkeyp
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
     h, table, targets = inputs(rows)
     weights = torch.rand(rows) if weighted else None
-    ours, expected = tied_softmax_loss(h, table, targets, weights), expected_loss(h, table, targets, weights)
+    ours, expected = TiedSoftmax(table).loss(h, targets, weights), expected_loss(h, table, targets, weights)
     close(ours, expected, terms=terms_of(THERE, rows))
     # An incoming gradient other than 1, as the loop's division makes it.
     mine, theirs = (torch.autograd.grad(value * 0.3, [h, table]) for value in (ours, expected))
@@ -58,28 +58,28 @@ def test_a_target_whose_probability_underflows_has_a_finite_exact_loss(scale: fl
     probability = torch.softmax(logits, 1).gather(1, targets[:, None])
     assert bool((probability == 0).any()), "the case under test"
     exact = [part.detach().double().requires_grad_() for part in (h, table)]
-    ours, expected = tied_softmax_loss(h, table, targets), expected_loss(*exact, targets)
+    ours, expected = TiedSoftmax(table).loss(h, targets), expected_loss(*exact, targets)
     close(ours, expected, terms=terms_of(THERE, 40))
     mine, theirs = torch.autograd.grad(ours, [h, table]), torch.autograd.grad(expected, exact)
     size = float(logits.abs().max() * h.detach().abs().max())
     close(mine, theirs, terms=terms_of(THERE, BACK, 40), size=size)
-    close(tied_token_losses(h, table, targets)[0].sum(), expected, terms=terms_of(THERE, 40))
+    close(TiedSoftmax(table).token_losses(h, targets)[0].sum(), expected, terms=terms_of(THERE, 40))
 
 
 def test_no_rows_are_a_loss_of_zero_with_zero_gradients() -> None:
     h, table, targets = inputs(0)
-    value = tied_softmax_loss(h, table, targets)
+    value = TiedSoftmax(table).loss(h, targets)
     value.backward()
     assert float(value.detach()) == 0 and float(table.grad.abs().sum()) == 0 and h.grad.shape == (0, 16)
-    assert tied_token_losses(h, table, targets)[0].shape == (0,)
+    assert TiedSoftmax(table).token_losses(h, targets)[0].shape == (0,)
 
 
 @pytest.mark.parametrize("frozen", ["h", "table"])
 def test_what_is_frozen_gets_no_gradient_and_the_other_the_same(frozen: str) -> None:
     h, table, targets = inputs(9)
-    both = torch.autograd.grad(tied_softmax_loss(h, table, targets), [h, table])
+    both = torch.autograd.grad(TiedSoftmax(table).loss(h, targets), [h, table])
     (h if frozen == "h" else table).requires_grad_(False)
-    tied_softmax_loss(h, table, targets).backward()
+    TiedSoftmax(table).loss(h, targets).backward()
     still, learned, expected = (h, table, both[1]) if frozen == "h" else (table, h, both[0])
     assert still.grad is None
     close(learned.grad, expected, terms=terms_of(THERE, BACK, 9))
@@ -87,10 +87,10 @@ def test_what_is_frozen_gets_no_gradient_and_the_other_the_same(frozen: str) -> 
 
 def test_scoring_takes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     h, table, targets = inputs(9)
-    expected = float(tied_softmax_loss(h, table, targets).detach())
+    expected = float(TiedSoftmax(table).loss(h, targets).detach())
     monkeypatch.setattr(torch.Tensor, "addmm_", None)  # only the gradient of the table uses it
     with torch.no_grad():
-        value = tied_softmax_loss(h, table, targets)
+        value = TiedSoftmax(table).loss(h, targets)
     assert not value.requires_grad
     close(value, expected, terms=terms_of(THERE, 9))
 
@@ -98,4 +98,4 @@ def test_scoring_takes_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_losses_of_single_tokens() -> None:
     h, table, targets = inputs(300)
     expected = F.cross_entropy(h @ table.t(), targets, reduction="none")
-    close(tied_token_losses(h, table, targets)[0], expected, terms=THERE)
+    close(TiedSoftmax(table).token_losses(h, targets)[0], expected, terms=THERE)

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
+from foretext.nn.fused import TiedSoftmax
 from foretext.nn.recurrent.bilm import Candidates, draw_candidates, log_uniform, sampled_softmax_loss
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
 
 CLASSES, WIDTH = 24, 5
 
@@ -46,7 +46,7 @@ def test_with_every_class_it_is_the_full_softmax(parts: tuple[Tensor, Tensor, Te
     learned = (h, table, bias)
     every = Candidates(torch.arange(CLASSES), CLASSES, None)
     sampled = sampled_softmax_loss(h, table, targets, bias, every)
-    full = tied_softmax_loss(h, table, targets, bias_V=bias)
+    full = TiedSoftmax(table, bias).loss(h, targets)
     plain = F.cross_entropy(h @ table.t() + bias, targets, reduction="sum")
     there = terms_of(WIDTH, CLASSES, len(h))
     close(sampled, full, terms=there)
@@ -102,7 +102,7 @@ def test_what_is_right_for_the_full_softmax_is_right_for_this_one() -> None:
     share = times.double() / len(targets)
     bias = share.log().requires_grad_()
     h, table = torch.zeros(len(targets), 1).double(), torch.zeros(CLASSES, 1).double()
-    full = tied_softmax_loss(h, table, targets, bias_V=bias)
+    full = TiedSoftmax(table, bias).loss(h, targets)
     (gradient,) = torch.autograd.grad(full, bias)
     close(
         gradient, torch.zeros(CLASSES), terms=terms_of(CLASSES, len(targets)), size=CLASSES

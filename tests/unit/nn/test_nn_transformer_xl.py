@@ -13,8 +13,7 @@ from tolerance import close, terms_of
 from torch import Tensor
 
 from foretext.batch import Batch, detached
-from foretext.nn.relative.transformer_xl import TransformerXL
-from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
+from foretext.nn.relative.transformer_xl import TransformerXL, TransformerXLConfig
 from foretext.nn.trunk import remembering
 from foretext.systems import SYSTEMS
 from foretext.train.checkpoint import from_tensors, to_tensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,10 +13,11 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.nn.recurrent.cove import ContextEncoder, FixedVectors, TranslationConfig
-from foretext.nn.softmax.tied_softmax import tied_softmax_loss
+from foretext.nn.fused import TiedSoftmax
+from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk, FixedVectors
 
-CONFIG = TranslationConfig(vocabulary=11, vectors=5, embedding=4, width=6, dropout=0.0, init_range=0.5)
+CONFIG = CoveConfig(vectors=5, width=6, dropout=0.0, init_range=0.5)
+WORDS = 11  # of the target
 ENCODED = terms_of((5 + 2) * (6 + 3))  # five words and two layers: the inputs', the state's
 # Of six words: two layers' inputs and states, the query, its scores, the softmax's sum, the mixture, what is fed on.
 READ = terms_of(ENCODED, 6 * (4 + 6 + 6 + 6 + 6 + 6 + 6 + 5 + 5 + 12))
@@ -23,7 +25,7 @@ READ = terms_of(ENCODED, 6 * (4 + 6 + 6 + 6 + 6 + 6 + 6 + 5 + 5 + 12))
 
 @pytest.fixture
 def model() -> TranslationModel:
-    return TranslationModel(CONFIG)
+    return TranslationModel(CONFIG, WORDS)
 
 
 # --- the slow version: lists of vectors, no batches, no padding
@@ -58,7 +60,7 @@ def slow_translation(model: TranslationModel, source: list[Tensor], before: list
 
 def batch(sources: list[int], targets: list[int]) -> tuple[list[Tensor], list[list[int]]]:
     x = [torch.randn(length, CONFIG.vectors) for length in sources]
-    return x, [torch.randint(CONFIG.vocabulary, (length,)).tolist() for length in targets]
+    return x, [torch.randint(WORDS, (length,)).tolist() for length in targets]
 
 
 def laid_out(rows: list[Tensor], left: list[int], length: int) -> tuple[Tensor, Tensor]:
@@ -125,7 +127,7 @@ def test_no_mask_is_all_real_and_empty_rows_are_zeros(model: TranslationModel) -
     every = torch.ones(2, 4, dtype=torch.bool)
     plain, masked = model.encoder(x), model.encoder(x, every)
     assert torch.equal(plain.states_BSD, masked.states_BSD)
-    before = torch.randint(CONFIG.vocabulary, (2, 3))
+    before = torch.randint(WORDS, (2, 3))
     assert torch.equal(model(x, before), model(x, before, every, every[:, :3]))
     every[0] = False
     half = model.encoder(x, every)
@@ -141,7 +143,7 @@ def test_steps_are_the_whole_and_picked_rows_go_on_as_they_were(model: Translati
     sources, targets = batch([2, 5, 3], [4, 4, 4])
     x, mask = laid_out(sources, [1, 0, 2], 5)
     before = torch.tensor(targets)
-    whole = model.decoder.logits(model(x, before, mask))
+    whole = model.decoder.output(model(x, before, mask))
     state = model.encode(x, mask)
     for step in range(2):
         logits, state = model.decode_step(before[:, step], state)
@@ -155,9 +157,9 @@ def test_steps_are_the_whole_and_picked_rows_go_on_as_they_were(model: Translati
 
 def test_a_place_sees_no_later_words(model: TranslationModel) -> None:
     sources, _ = batch([4, 4], [1, 1])
-    x, before = torch.stack(sources), torch.randint(CONFIG.vocabulary, (2, 5))
+    x, before = torch.stack(sources), torch.randint(WORDS, (2, 5))
     other = before.clone()
-    other[:, 3:] = (other[:, 3:] + 1) % CONFIG.vocabulary
+    other[:, 3:] = (other[:, 3:] + 1) % WORDS
     one, two = model(x, before), model(x, other)
     close(one[:, :3], two[:, :3], terms=READ)
     assert not torch.allclose(one[:, 3], two[:, 3])
@@ -170,11 +172,11 @@ def test_gradients_do_not_depend_on_padding(model: TranslationModel) -> None:
         x, mask = laid_out(sources, left, length)
         before, real = laid_out([torch.tensor(row) for row in targets], target_left, target_length)
         read = model(x, before, mask, real)[real]
-        after = torch.arange(len(read)) % CONFIG.vocabulary
+        after = torch.arange(len(read)) % WORDS
         output = model.decoder.output
-        loss = tied_softmax_loss(read, output.weight, after, bias_V=output.bias)
+        loss = TiedSoftmax(output.weight, output.bias).loss(read, after)
         found.append(torch.autograd.grad(loss, list(model.parameters())))
-    back = terms_of(3 * READ, CONFIG.vocabulary, sum(map(len, targets)))  # through the softmax and two products a sum
+    back = terms_of(3 * READ, WORDS, sum(map(len, targets)))  # through the softmax and two products a sum
     for other in found[1:]:
         close(other, found[0], terms=back)
     assert all(bool(grad.any()) for grad in found[0]), "everything learns"
@@ -182,7 +184,7 @@ def test_gradients_do_not_depend_on_padding(model: TranslationModel) -> None:
 
 def test_dropout_is_not_drawn_for_padding() -> None:
     """The same seed drops the same places, however much padding there is, and drops something."""
-    model = TranslationModel(TranslationConfig(11, 5, 4, 6, dropout=0.4))
+    model = TranslationModel(replace(CONFIG, dropout=0.4, init_range=0.1), WORDS)
     sources, targets = batch([2, 5, 3], [4, 1, 6])
     found = []
     for left, length, target_left, target_length in LAYOUTS:
@@ -206,13 +208,13 @@ def test_unknown_words_are_zeros_and_the_table_stays() -> None:
 
 
 def test_start_and_shape() -> None:
-    model = TranslationModel(TranslationConfig(20, 5, 4, 6, init_range=0.1))
+    model = TranslationModel(replace(CONFIG, dropout=0.2, init_range=0.1), 20)
     every = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
     assert float(every.abs().max()) <= 0.1 and abs(float(every.std()) - 0.1 / math.sqrt(3)) < 0.005
-    paper = TranslationConfig(vocabulary=100)
-    encoder = ContextEncoder(paper)
+    paper = CoveConfig()
+    encoder = CoveTrunk(paper).encoder
     assert [layer.hidden_size for layer in encoder.layers] == [300, 300] and paper.dropout == 0.2
     for wrong in ({"width": 7}, {"layers": 0}, {"dropout": 1.0}):
         ((key, value),) = wrong.items()
         with refused(f"model.{key}", str(value)):
-            TranslationModel(TranslationConfig(**{"vocabulary": 5, **wrong}))
+            TranslationModel(CoveConfig(**wrong), 5)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from foretext.batch import Batch
 from foretext.nn.packing import _group, pack
-from foretext.nn.transformer.causal_trunk import Transformer
+from foretext.nn.transformer.transformer import Transformer
 from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
 from foretext.nn.relative.relative_attention import RelativeAttention, distances, sinusoids
-from foretext.nn.relative.two_stream import Asked, asked_mix
-from foretext.nn.relative.xlnet import OrderedBatch, XLNet, XLNetConfig
+from foretext.nn.relative.xlnet import Asked, OrderedBatch, XLNet, XLNetConfig, asked_mix
 from foretext.objectives.permutation import left_to_right
 
 LENGTH = 9

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from foretext.batch import IGNORE
 from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, CvtEncoder
-from foretext.nn.weights import AveragedWeights
-from foretext.objectives.cross_view import CrossViewObjective, CrossViewSettings, CrossViewTask
+from foretext.nn.trunk import AveragedWeights
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.systems.base import TrainingConfig
 from foretext.systems.cvt import CVT
-from foretext.tasks.heads.cross_view_head import CrossViewHead, Sourced, UnlabelledExample
+from foretext.tasks.heads.cross_view_head import CrossViewHead, CrossViewSettings, Sourced, UnlabelledExample
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.token_tasks import TaggedExample
 from foretext.tasks.layouts.base import TokenSequence
@@ -413,7 +412,6 @@ def test_mistakes() -> None:
     for views in (("forward", "forward"), ("sideways",)):
         with refused("objective.views", "full, forward", ", ".join(views)):
             replace(SETTINGS, views=views).check()
-    one = CrossViewTask("a", "tagging", 3)
-    for tasks, said in (((), "none"), ((one, one), "a, a"), ((replace(one, name="a.b"),), "a.b")):
-        with refused("tasks", said):
-            CrossViewObjective(CONFIG, SETTINGS, tasks)
+    for name in ("a.b", "label"):
+        with refused("task", name):
+            CrossViewHead("tagging", 3, {name: ("tagging", 3)}, CONFIG, SETTINGS, (BORDER,))

@@ -10,7 +10,7 @@ import torch
 from systems_under_test import MASKING, TINY, objective_of, tokenizer_of, trunk_of, unlabelled
 
 from foretext.batch import IGNORE, Batch
-from foretext.nn.softmax import tied_softmax
+from foretext.nn import fused
 from foretext.objectives.base import Draw
 from foretext.objectives.masked import MaskedObjective
 from foretext.objectives.spans import Span
@@ -44,7 +44,7 @@ def test_the_sequence_and_its_targets(system: str) -> None:
     assert bool(chosen.any(1).all()) and not bool((chosen & ~masked.mask_BT).any())
     special = torch.tensor(sorted(tokenizer_of(system).specials.values()))
     assert not bool(torch.isin(plain.ids_BT[chosen], special).any())
-    frame = objective(system).frame
+    frame = objective(system)
     for row, real in zip(plain.ids_BT, masked.mask_BT):
         ids = row[real].tolist()
         assert ids[0] == frame.first and ids[-1] == frame.separator and frame.mask not in ids
@@ -96,13 +96,13 @@ def test_the_softmax_is_taken_at_the_masked_places_alone(system: str, monkeypatc
     found, trunk, batch = objective(system), trunk_of(system), made(system, Draw(1, 0, (0, 1, 2, 3)))
     rows: list[int] = []
     found.head.register_forward_hook(lambda module, given, states: rows.append(len(states)))
-    real = tied_softmax.tied_softmax_loss
+    chunks = fused._chunks
 
-    def counted(states: torch.Tensor, *others: object, **named: object) -> torch.Tensor:
-        rows.append(len(states))
-        return real(states, *others, **named)  # type: ignore[arg-type]
+    def counted(states: int, vocabulary: int) -> list[slice]:
+        rows.append(states)
+        return chunks(states, vocabulary)
 
-    monkeypatch.setattr(tied_softmax, "tied_softmax_loss", counted)
+    monkeypatch.setattr(fused, "_chunks", counted)
     found(trunk, batch)
     assert batch.targets_BT is not None
     assert rows == [int((batch.targets_BT != IGNORE).sum())] * 2
@@ -128,9 +128,9 @@ def test_specials_are_never_masked_wherever_they_stand(system: str, kind: str) -
         count += int(chosen.sum())
         assert not np.isin(plain[chosen], special).any(), "a special token was chosen"
         put = batch.ids_BT[0][chosen]
-        fates += [int((put == found.frame.mask).sum()), int((put == plain[chosen]).sum()), 0]
+        fates += [int((put == found.mask).sum()), int((put == plain[chosen]).sum()), 0]
         fates[2] += len(put)
-        assert not np.isin(put, [id for id in special if id != found.frame.mask]).any(), "a special token was put"
+        assert not np.isin(put, [id for id in special if id != found.mask]).any(), "a special token was put"
     assert 0.1 < count / (200 * ordinary) < 0.16
     assert fates[:2] / fates[2] == pytest.approx([0.8, 0.1], abs=0.03)
 

@@ -17,19 +17,18 @@ from translation_under_test import TranslationModel
 
 from foretext.batch import IGNORE, Batch
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.objectives.translation import NAME, TranslationObjective, words_before
-from foretext.objectives.translation_pairs import (
+from foretext.objectives.translation import (
+    NAME,
     Pair,
     ParallelText,
     ShardedPairs,
+    TranslationObjective,
     TranslationSettings,
     count_words,
     encoded_pair,
     length_order,
-    pair_documents,
     pair_ids,
-    vectors_of,
-    vocabularies,
+    words_before,
 )
 from foretext.text.corpus.shards import Sharding, write_documents
 from foretext.text.corpus.text_files import ReadReport
@@ -72,7 +71,7 @@ def gradients(trunk: CoveTrunk, objective: TranslationObjective) -> dict[str, Te
 def test_the_loss_is_that_of_the_whole_model_told_word_by_word() -> None:
     """Against `TranslationModel` with the same weights, one sentence and one step at a time."""
     trunk, objective = parts()
-    model = TranslationModel(CONFIG.translation(9, 4)).eval()
+    model = TranslationModel(CONFIG, 9, 4).eval()
     model.encoder.load_state_dict(trunk.encoder.state_dict())
     model.decoder.load_state_dict(objective.decoder.state_dict())
     expected = 0.0
@@ -213,13 +212,13 @@ def test_from_files_to_pairs(tmp_path: Path) -> None:
     counts = count_words(text)
     assert counts.report.overlong == 1 and counts.report.pairs == 4 and counts.pairs == 3 and counts.different
     assert counts.sources["A"] == 3 and counts.targets["￭."] == 2
-    tokenizer, matrix = vocabularies(glove, counts, settings, 8)
+    tokenizer, matrix, _ = counts.vocabularies(glove, 8)
     assert tokenizer.target_words.words == ("Ein", "Mann", "￭.")
     # "A" occurs three times and is looked up as "a"; the others by frequency, then the file's first
     assert tokenizer.pieces == ["<unk>", "<|endoftext|>", "a", ".", "man", "sleeps", "queen", "king"]
     assert matrix.tolist() == [[0, 0], [0, 0], [1, 0], [2, 2], [0, 1], [1, 1], [5, 5], [6, 6]]
-    np.testing.assert_array_equal(vectors_of(glove, tokenizer), matrix)
-    fewer, _ = vocabularies(glove, counts, settings, 5)
+    np.testing.assert_array_equal(settings.vectors(glove, tokenizer), matrix)
+    fewer, *_ = counts.vocabularies(glove, 5)
     assert fewer.pieces[2:] == ["a", ".", "man"]
     pairs = [encoded_pair(pair, tokenizer) for pair in read]
     assert pairs[1].source.tolist() == [2, 0, 5, 3], "A as a, and zebra has no vector"
@@ -229,17 +228,18 @@ def test_from_files_to_pairs(tmp_path: Path) -> None:
     assert lower.target[0] == "ein" and lower.reference == "Ein Mann schläft."
     glove.write_text("a 1 0\nman 0 1\n")
     with refused(str(glove), "'.'"):
-        vectors_of(glove, tokenizer)
+        settings.vectors(glove, tokenizer)
 
 
 @pytest.mark.parametrize("counted", [1 << 20, 7], ids=["at once", "in parts"])
 def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretext.objectives.translation_pairs.COUNTED", counted)
+    monkeypatch.setattr("foretext.objectives.translation.COUNTED", counted)
     source, target, glove = files(tmp_path)
     text = ParallelText(source, target, SETTINGS)
     read = list(text.pairs()) * 5  # copies are on one side
-    tokenizer, _ = vocabularies(glove, count_words(text), SETTINGS, 100)
-    documents = pair_documents(read, tokenizer, 3)
+    counts = count_words(text)
+    tokenizer, *_ = counts.vocabularies(glove, 100)
+    documents = (one for _ in range(5) for one in counts.documents(tokenizer, 3))
     report = ReadReport(rules={"a pair a line": 1})
     write_documents(documents, tokenizer, tmp_path / "tokens", report, Sharding(3, 0.3), pair_ids(tokenizer))
     objective = TranslationObjective(replace(CONFIG, vocabulary=tokenizer.size), SETTINGS, tokenizer)
@@ -292,10 +292,10 @@ def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
         count_words(ParallelText(source, tmp_path / "short", SETTINGS))
     glove.write_text("a 1 2\nman 3\nsleeps 1 2\n")
     with refused(f"{glove} line 2", "1 numbers"):
-        vocabularies(glove, counts, SETTINGS, 100)
+        counts.vocabularies(glove, 100)
     glove.write_text("le 1 2\n")
     with refused(str(glove), "5 words", "language"):
-        vocabularies(glove, counts, SETTINGS, 100)
+        counts.vocabularies(glove, 100)
     for name in ("most_words", "least_count", "embedding", "longest"):
         with refused(f"objective.{name}", "0"):
             replace(SETTINGS, **{name: 0}).check()

@@ -192,9 +192,10 @@ def test_batches_are_of_one_source() -> None:
     model = finetune(request_of(epochs=1, valid=[], also=[OtherTask("more", "tagging", sentences(4, seed=3))])).model
     head = model.task
     assert isinstance(head, CrossViewHead)
-    text = UnlabelledText([(np.array([0, 7, 8, 9, 0]), np.array([0, 1, 0, 1, 0])), (np.array([0, 0]), np.zeros(2))])
+    texts = [(np.array([0, 7, 8, 9, 0]), np.array([0, 1, 0, 1, 0])), (np.array([0, 0]), np.zeros(2))]
+    text = UnlabelledText(texts)
     assert len(text) == 2 and [one.tokens for one in text] == [5, 2] and not text[1].asked.any()
-    stock = ManySources([[TaggedExample((0, 5, 6, 0), (1, 2), (0, 1))], []], text[:1])
+    stock = ManySources([[TaggedExample((0, 5, 6, 0), (1, 2), (0, 1))], []], UnlabelledText(texts[:1]))
     assert len(stock) == 2 and stock.example(0, 1).task is None
     batch = head.make([stock.example(0, 0)])
     assert batch.words_BT is not None and batch.words_BT.tolist() == [[False, True, True, False]]

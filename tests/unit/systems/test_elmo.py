@@ -17,7 +17,7 @@ from foretext.batch import Batch
 from foretext.config import build_sections, from_toml, to_toml
 from foretext.errors import Interrupted
 from foretext.nn.recurrent.bilm import BilmTrunkConfig
-from foretext.nn.task_models.word_inputs import WordInput, WordInputConfig, WordReader
+from foretext.nn.task_models.sentence_models import FILTER_WIDTH, WordInput, WordReader
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
 from foretext.plan import ReaderPlan
 from foretext.runs.directory import RunDirectory
@@ -90,7 +90,7 @@ def test_every_size_can_be_built_and_written() -> None:
     assert paper.parameters() == 93_600_864  # those of the published model
     reader = ELMO.sizes["paper"].transfer.reader
     assert (reader.layers, reader.cells, reader.characters, reader.crf) == (2, 200, 128, True)
-    assert WordInputConfig().filter_width == 3
+    assert FILTER_WIDTH == 3
 
 
 def test_a_task_model_reads_vector_mixture_and_characters() -> None:

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 import torch
 from tolerance import close, doubles, terms_of
 
-from foretext.nn.task_models.chain_sums import Chain, Sentences
-from foretext.nn.task_models.crf import Allowed, LinearChainCrf, iob2_allowed
+from foretext.nn.task_models.crf import Allowed, Chain, LinearChainCrf, Sentences, iob2_allowed
 from foretext.tasks.heads.token_tasks import ChainTagger
 from foretext.tasks.views.base import Block, Lookup, Units, View, word_units
 from foretext.tasks.views.chain import Problem, Tags, fit_chain, tagger

@@ -13,7 +13,7 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch, Hidden
 from foretext.nn.trunk import Trunk
-from foretext.tasks.heads.supervised import INVERSE_PENALTY, Example, SupervisedTask, fit_head
+from foretext.tasks.heads.supervised import INVERSE_PENALTY, Example, SupervisedTask
 from foretext.tasks.layouts.base import TokenSequence
 
 WIDTH = 6
@@ -55,7 +55,7 @@ def one(number: int) -> tuple[TokenSequence, ...]:
 
 def fitted(kind: str, classes: int, examples: list[Example], trunk: Table) -> tuple[np.ndarray, np.ndarray]:
     task = SupervisedTask(kind, classes, WIDTH, 0.0, DROPOUT)
-    fit_head(trunk, task, examples, torch.device("cpu"), seed=0)
+    task.fit_head(trunk, examples, torch.device("cpu"), seed=0)
     assert trunk.training and task.training
     return task.head.weight.detach().numpy(), task.head.bias.detach().numpy()
 
@@ -119,7 +119,7 @@ def test_what_hardly_varies_does_not_turn_dropout_into_noise() -> None:
         trunk.states[:, 3:] = 5 + 0.01 * trunk.states[:, 3:]  # it tells the label too, if one looks closely
     labels = [int(state[3] > trunk.states[:, 3].mean() and state[0] > 1) for state in trunk.states]
     task = SupervisedTask("classification", 2, WIDTH, 0.0, DROPOUT)
-    fit_head(trunk, task, [Example(one(n), label) for n, label in enumerate(labels)], torch.device("cpu"), seed=0)
+    task.fit_head(trunk, [Example(one(n), label) for n, label in enumerate(labels)], torch.device("cpu"), seed=0)
     torch.manual_seed(0)
     with torch.no_grad():
         dropped = torch.nn.functional.dropout(trunk.states.repeat(50, 1), DROPOUT)
@@ -153,7 +153,7 @@ def test_a_choice_is_told_from_the_other_alternatives() -> None:
     labels = [int(trunk.states[b, 0] > trunk.states[a, 0]) for a, b in pairs]
     examples = [Example(one(a) + one(b), label) for (a, b), label in zip(pairs, labels)]
     task = SupervisedTask("choice", 2, WIDTH, 0.0, 0.5)
-    fit_head(trunk, task, examples, torch.device("cpu"), seed=0)
+    task.fit_head(trunk, examples, torch.device("cpu"), seed=0)
     task.eval()
     guesses = task(trunk, task.make(examples)).scores.argmax(1).tolist()
     assert np.mean([guess == label for guess, label in zip(guesses, labels)]) > 0.85
@@ -166,6 +166,6 @@ def test_the_same_for_every_seed() -> None:
     for seed in (0, 1):
         torch.manual_seed(seed)
         task = SupervisedTask("classification", 2, WIDTH, 0.0, 0.5)
-        fit_head(trunk, task, examples, torch.device("cpu"), seed=seed)
+        task.fit_head(trunk, examples, torch.device("cpu"), seed=seed)
         heads.append(task.head.weight.detach().clone())
     assert torch.equal(*heads)

@@ -29,7 +29,7 @@ from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjectiveConfig
 from foretext.plan import ConcatPoolingConfig, ReaderPlan
 from foretext.systems import SYSTEMS
-from foretext.systems.base import HeadParts, ObjectiveParts
+from foretext.systems.base import ObjectiveParts
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
 from foretext.tasks.heads.cross_view_head import Sourced, UnlabelledText
@@ -120,7 +120,7 @@ def test_cross_views(kind: str) -> None:
     found = SYSTEMS["cvt"]
     assert found.build_head is not None
     settings = found.sizes["tiny"].objective
-    head = found.build_head(HeadParts(TaskConfig(kind, LABELS), TINY["cvt"], settings, tokenizer_of("cvt")))
+    head = found.build_head(TaskConfig(kind, LABELS), TINY["cvt"], settings, tokenizer_of("cvt"))
     assert_repeats("cvt", head, tagged(2 * ROWS) if kind == "tagging" else examples(kind, 2 * ROWS))
     text = UnlabelledText((row, np.arange(len(row)) % 3 < 2) for row in windows((20,) * ROWS))
     assert_repeats("cvt", head, [Sourced(None, one) for one in text])

@@ -1,1 +1,0 @@
-"""From states to tokens: the tied, adaptive and sampled softmax, and their losses."""

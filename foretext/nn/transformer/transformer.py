@@ -1,0 +1,430 @@
+"""The transformer: its block, and the trunk that reads from left to right, h_0 = U W_e + W_p, h_l = block(h_{l-1}).
+
+A block is attention and a feed-forward part, each with its residual addition and norm. GPT, GPT-2 and the BERT family
+differ in where the norm stands, in what a token may see and in the form of GELU; GPT-2 also has a norm at the end.
+Later decoders differ in more, and a `TransformerConfig` has that too:
+
+    norm              layer norm, or x / √(mean x² + ε) · g (RMSNorm, Zhang and Sennrich 2019)
+    feed-forward      W₂ f(W₁ x), or gated, W₂ (f(W₃ x) ∘ W₁ x) (Shazeer 2020; with SiLU: SwiGLU); f may be relu²
+                      (So et al. 2021)
+    rotary positions  queries and keys turned by angles that grow with their place (Su et al. 2021), so that q·k depends
+                      on the distance alone
+    query-key norm    of each head's queries and keys, before they are turned (Henry et al. 2020)
+    mixed values      λ₁ v + λ₂ v', where v' are the first block's values (Zhou et al. 2024) or the token's own row of a
+                      table; both λ are learned and start at ½
+
+Llama's is norm=pre, norm_kind=rms, activation=silu, gated, without bias, positions=rotary. Blocks work on packed tokens
+(see `packing`). The feed-forward part of GPT and BERT is fused on a CPU (`fused`), and so is attention, whatever the
+choices. The state of the causal trunk is a decoding cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from foretext.batch import Batch, Hidden
+from foretext.errors import UserError, check_range, refuse_if
+from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward, linear
+from foretext.nn.packing import Hiding, Packing, attend, chosen, pack, pick
+from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk, grown
+
+
+@dataclass(frozen=True)
+class TransformerShape(ModelConfig):
+    """The part of a trunk's configuration that every transformer has."""
+
+    vocabulary: int
+    layers: int
+    width: int
+    heads: int
+
+    def check(self) -> None:
+        check_range("model", self, f"at least 1 and at most {MOST_LAYERS:,}", "layers")
+        check_range("model", self, f"at least 1 and at most {MOST_WIDE:,}", "width", "heads", "context")
+        refuse_if(self.width % self.heads, f"model.width={self.width} must be a multiple of model.heads={self.heads}")
+        check_range("training", self, "at least 0 and below 1", "dropout")
+        check_range("model", self, "above 0 and at most 10", "init_std")
+        check_range("model", self, "above 0 and at most 1", "epsilon")
+
+    def describe(self) -> str:
+        return f"{self.layers} blocks, width {self.width}, {self.heads} heads, context {self.context}"
+
+
+Activation = Literal["gelu-tanh", "gelu-erf", "relu", "squared-relu", "silu"]
+ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+    "gelu-tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu-erf": F.gelu,
+    "relu": F.relu,
+    "squared-relu": lambda x: F.relu(x).square(),
+    "silu": F.silu,
+}
+GELUS: dict[Gelu, Activation] = {"tanh": "gelu-tanh", "erf": "gelu-erf"}
+FUSED = {activation: gelu for gelu, activation in GELUS.items()}
+
+MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
+
+
+@dataclass(frozen=True)
+class TransformerConfig(TransformerShape):
+    context: int
+    dropout: float = 0.1  # after the embeddings, on the attention weights, before each residual addition
+    norm: Literal["post", "pre"] = "post"
+    epsilon: float = 1e-5
+    init_std: float = 0.02
+    scale_residuals: bool = False  # whether projections onto the residual stream start 1/√(2 × layers) as large
+    norm_kind: Literal["layer", "rms"] = "layer"
+    activation: Activation = "gelu-tanh"
+    gated: bool = False  # whether the feed-forward part has a gate
+    inner: int = 0  # width of the feed-forward part; 0: four times the width
+    bias: bool = True  # of linear layers and layer norms
+    positions: Literal["learned", "rotary", "none"] = "learned"
+    rotary_base: float = 10000.0
+    query_key_norm: bool = False
+    values: Literal["own", "first", "embeddings"] = "own"  # what a block's values are mixed with, if not own alone
+
+    def check(self) -> None:
+        super().check()
+        check_range("model", self, "at least 0", "inner")
+        check_range("model", self, f"at least 1 and at most {MOST_BASE:,}", "rotary_base")
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            raise UserError(
+                f"model.positions=rotary turns pairs of numbers, and a head has {self.width // self.heads}; "
+                "choose model.width or model.heads so that it is even"
+            )
+
+    @property
+    def feed_forward(self) -> int:
+        return self.inner or 4 * self.width
+
+    def build_norm(self, width: int) -> nn.Module:
+        if self.norm_kind == "rms":
+            return nn.RMSNorm(width, eps=self.epsilon)
+        return nn.LayerNorm(width, eps=self.epsilon, bias=self.bias)
+
+    def norm_parameters(self, width: int) -> int:
+        return 2 * width if self.norm_kind == "layer" and self.bias else width
+
+    def values_of(self, layer: int) -> Literal["own", "kept", "mixed"]:
+        """Of a block: its own, which may be kept for the blocks above, or mixed with those that it is given."""
+        if self.values == "first":
+            return "mixed" if layer else "kept"
+        return "mixed" if self.has_value_table(layer) else "own"
+
+    def has_value_table(self, layer: int) -> bool:
+        """Every second block, the last among them."""
+        return self.values == "embeddings" and (self.layers - layer) % 2 == 1
+
+    def parameters(self) -> int:
+        rows = self.vocabulary * (1 + sum(map(self.has_value_table, range(self.layers))))
+        rows += self.context if self.positions == "learned" else 0
+        final = self.norm_parameters(self.width) if self.norm == "pre" else 0
+        return rows * self.width + sum(map(self.block_parameters, range(self.layers))) + final
+
+    def block_parameters(self, layer: int = 0) -> int:
+        ups, inner = 2 if self.gated else 1, self.feed_forward
+        matrices = 4 * self.width**2 + (ups + 1) * self.width * inner
+        biases = 5 * self.width + ups * inner if self.bias else 0
+        head = self.norm_parameters(self.width // self.heads) if self.query_key_norm else 0
+        shares = 2 * (self.values_of(layer) == "mixed")
+        return matrices + biases + 2 * self.norm_parameters(self.width) + 2 * head + shares
+
+    def activations(self, tokens: int) -> int:
+        weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
+        plain = self.positions != "rotary" and not self.query_key_norm and self.values == "own"
+        states = (18 if plain else 26) * self.width + (7 if self.gated else 4) * self.feed_forward
+        return tokens * self.layers * (states + weights)
+
+
+Rotation = tuple[Tensor, Tensor]  # cosines and sines of each token's angles, [..., 1, K / 2], for all heads alike
+
+
+def rotation(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> Rotation:
+    """Of heads so wide, by angles position · base^(−2i / width)."""
+    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
+    angles = positions[..., None, None].to(dtype) * base**-exponents
+    return angles.cos(), angles.sin()
+
+
+def rotated(x: Tensor, by: Rotation) -> Tensor:
+    """[..., H, K] with number i and number i + K / 2 as the two sides of a plane, as in transformers."""
+    cos, sin = (part.to(x.dtype) for part in by)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
+
+
+@dataclass
+class SideInputs:
+    """What the blocks of one pass read beside states."""
+
+    hidden: Hiding = ()  # `packing.hidden()`, where blocks look both ways
+    rotation: Rotation | None = None
+    values: Tensor | None = None  # [..., H, K]: put here by the block that keeps its own, or by the trunk
+
+
+class Attention(nn.Module):
+    def __init__(self, shape: TransformerConfig, layer: int, causal: bool) -> None:
+        super().__init__()
+        self.heads, self.p, self.causal, self.values = shape.heads, shape.dropout, causal, shape.values_of(layer)
+        self.qkv = nn.Linear(shape.width, 3 * shape.width, bias=shape.bias)
+        self.out = nn.Linear(shape.width, shape.width, bias=shape.bias)
+        head = shape.width // shape.heads
+        self.query_norm = shape.build_norm(head) if shape.query_key_norm else None
+        self.key_norm = shape.build_norm(head) if shape.query_key_norm else None
+        self.shares = nn.Parameter(torch.full((2,), 0.5)) if self.values == "mixed" else None  # λ₁, λ₂
+
+    def _project(self, x: Tensor, side: SideInputs) -> Tensor:
+        """Queries, keys and values of states [..., D]: [..., 3, H, K]."""
+        qkv = linear(x, self.qkv).unflatten(-1, (3, self.heads, -1))
+        if self.query_norm is None and side.rotation is None and self.values == "own":
+            return qkv
+        q, k, v = qkv.unbind(-3)
+        if self.query_norm is not None and self.key_norm is not None:
+            q, k = self.query_norm(q), self.key_norm(k)
+        if side.rotation is not None:
+            q, k = rotated(q, side.rotation), rotated(k, side.rotation)
+        if self.values == "kept":
+            side.values = v
+        if self.shares is not None:
+            assert side.values is not None, "a block that mixes values is given some"
+            v = self.shares[0] * v + self.shares[1] * side.values
+        return torch.stack([q, k, v], dim=-3)
+
+    def forward(self, x_ND: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None) -> Tensor:
+        """`picked_R`: the tokens that are wanted."""
+        p, qkv_S3HK = self.p if self.training else 0.0, packing.grouped(self._project(x_ND, side))
+        mixed = attend(qkv_S3HK, packing.groups, p, None if self.causal else side.hidden)
+        return linear(pick(mixed.flatten(1), chosen(packing.from_groups, picked_R)), self.out)
+
+    def step(
+        self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """New positions after cached ones; a cache of one row serves all rows. Keys and values are cached as they are
+        attended to: normed, turned, mixed. `attend_BTS`: which of all S places each new one sees, where that is not all
+        up to itself."""
+        rows, length, _ = x_BTD.shape
+        q, k, v = self._project(x_BTD, side).permute(2, 0, 3, 1, 4)
+        if past is not None:
+            before_k, before_v = (old.expand(rows, -1, -1, -1) for old in past)
+            k, v = torch.cat([before_k, k], dim=2), torch.cat([before_v, v], dim=2)
+        seen = k.shape[2] - length
+        mask = None if attend_BTS is None else attend_BTS[:, None]
+        if mask is None and seen and length > 1:
+            mask = torch.ones(length, k.shape[2], dtype=torch.bool, device=k.device).tril(seen)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None and length > 1)
+        return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
+
+    def weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
+        """What each position of one sequence sees of those it may see: [H, T, T], rows add up to 1."""
+        q, k, _ = self._project(x_TD, side).permute(1, 2, 0, 3)
+        scores_HTT = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
+        if self.causal:
+            ahead = torch.ones(len(x_TD), len(x_TD), dtype=torch.bool, device=x_TD.device).triu(1)
+            scores_HTT = scores_HTT.masked_fill(ahead, -torch.inf)
+        return scores_HTT.softmax(-1)
+
+
+class Block(nn.Module):
+    def __init__(self, shape: TransformerConfig, layer: int = 0, causal: bool = True) -> None:
+        super().__init__()
+        self.pre, self.p, self.activation = shape.norm == "pre", shape.dropout, shape.activation
+        self.attention = Attention(shape, layer, causal)
+        self.norm1 = shape.build_norm(shape.width)
+        self.up = nn.Linear(shape.width, shape.feed_forward, bias=shape.bias)
+        self.gate = nn.Linear(shape.width, shape.feed_forward, bias=shape.bias) if shape.gated else None
+        self.down = nn.Linear(shape.feed_forward, shape.width, bias=shape.bias)
+        self.norm2 = shape.build_norm(shape.width)
+        self.fused = FUSED.get(shape.activation) if shape.bias and not shape.gated else None
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        if self.fused is not None:
+            return feed_forward(x, self.up.weight, self.up.bias, self.down.weight, self.down.bias, self.fused)
+        activate = ACTIVATIONS[self.activation]
+        inner = linear(x, self.up)
+        return linear(activate(inner) if self.gate is None else activate(linear(x, self.gate)) * inner, self.down)
+
+    def forward(self, x: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None = None) -> Tensor:
+        """The states of all packed tokens, or of these alone, which all the same look at all others."""
+        own = pick(x, picked_R)
+        if self.pre:
+            x = add_dropped(own, self.attention(self.norm1(x), packing, side, picked_R), self.p, self.training)
+            return add_dropped(x, self._feed_forward(self.norm2(x)), self.p, self.training)
+        x = self.norm1(add_dropped(own, self.attention(x, packing, side, picked_R), self.p, self.training))
+        return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
+
+    def step(
+        self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTS, side)
+        if self.pre:
+            x = x + mixed
+            return x + self._feed_forward(self.norm2(x)), pair
+        x = self.norm1(x + mixed)
+        return self.norm2(x + self._feed_forward(x)), pair
+
+    @torch.no_grad()
+    def attention_weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
+        """Of one sequence's states below this block: [H, T, T]."""
+        return self.attention.weights(self.norm1(x_TD) if self.pre else x_TD, side)
+
+
+class StackedTrunk(TokenTrunk):
+    """A stack of blocks over embeddings, looking left or both ways."""
+
+    attends = True
+    final_norm: nn.Module
+
+    def _initialise(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Linear | nn.Embedding):
+            self.draw(module.weight)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+
+    def _stack(self) -> list[Block]:
+        """The block of each layer."""
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+    def _side_inputs(self, positions: Tensor) -> SideInputs:
+        return SideInputs()
+
+    def _give_values(self, side: SideInputs, layer: int, ids: Tensor) -> None:
+        """What the tokens' own rows say, to a block that has a table."""
+
+    def _read(self, x_ND: Tensor, packing: Packing, side: SideInputs, keep_layers: bool) -> Hidden:
+        """What the blocks make of embeddings; the last one computes what will be read of its states."""
+        layers = [packing.unpack(x_ND)] if keep_layers else []
+        for layer, block in enumerate(self._stack(), 1):
+            picked = packing.read_R if layer == self.config.layers and not keep_layers else None
+            self._give_values(side, layer - 1, packing.ids_N)
+            x_ND = block(x_ND, packing, side, picked)
+            if keep_layers:
+                layers.append(packing.unpack(x_ND))
+        return Hidden(packing.unpack(self.final_norm(x_ND), picked), tuple(layers))
+
+    @torch.no_grad()
+    def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
+        """The attention of every layer and head over one sequence: [layers, H, T, T]."""
+        layers = self(Batch(ids_T[None]), keep_layers=True).layers
+        found, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
+        for layer, block in enumerate(self._stack()):
+            self._give_values(side, layer, ids_T)
+            found.append(block.attention_weights(layers[layer][0], side))
+        return torch.stack(found)
+
+
+@dataclass(frozen=True)
+class DecodingCache:
+    """Keys and values of everything read so far, one pair a layer, each [B, H, T, K]."""
+
+    pairs: tuple[tuple[Tensor, Tensor], ...]
+    length: int
+    padding_B: Tensor | None = None  # places at the left of each row that hold nothing; None: none do
+
+
+class Transformer(StackedTrunk):
+    """Token and position embeddings and a stack of causal blocks."""
+
+    branches = True
+    above = ("final_norm.",)
+
+    def __init__(self, config: TransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.tokens = nn.Embedding(config.vocabulary, config.width)
+        self.positions = nn.Embedding(config.context, config.width) if config.positions == "learned" else None
+        self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
+        self.final_norm = config.build_norm(config.width) if config.norm == "pre" else nn.Identity()
+        own = filter(config.has_value_table, range(config.layers))
+        self.value_tables = nn.ModuleDict({str(n): nn.Embedding(config.vocabulary, config.width) for n in own})
+        self.apply(self._initialise)
+        if config.scale_residuals:
+            self._scale_residuals()
+
+    @torch.no_grad()
+    def _scale_residuals(self) -> None:
+        """Each block adds two terms to the residual stream; scaled so, the sum has one term's variance at the start."""
+        for name, parameter in self.named_parameters():
+            if name.endswith(("attention.out.weight", "down.weight")):
+                parameter.mul_((2 * self.config.layers) ** -0.5)
+
+    def new_state(self, rows: int) -> DecodingCache:
+        """An empty decoding cache; pass it as `state` to have it filled."""
+        return DecodingCache((), 0)
+
+    def room(self, state: DecodingCache) -> int:
+        """Tokens that can still be read after `state`."""
+        return self.config.context - state.length
+
+    def pick(self, state: DecodingCache, rows: Tensor) -> DecodingCache:
+        """The cache of these rows, in this order."""
+        padding = None if state.padding_B is None else state.padding_B[rows]
+        return DecodingCache(tuple((k[rows], v[rows]) for k, v in state.pairs), state.length, padding)
+
+    def forward(self, batch: Batch, state: DecodingCache | None = None, keep_layers: bool = False) -> Hidden:
+        if state is not None:
+            return self._continue(batch, state, keep_layers)
+        packing = pack(batch)
+        x = dropout(self._embed(packing.ids_N, packing.positions_N), self.config.dropout, self.training)
+        return self._read(x, packing, self._side_inputs(packing.positions_N), keep_layers)
+
+    def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
+        return self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
+
+    def _side_inputs(self, positions: Tensor) -> SideInputs:
+        if self.config.positions != "rotary":
+            return SideInputs()
+        head = self.config.width // self.config.heads
+        return SideInputs(rotation=rotation(positions, head, self.config.rotary_base, self.tokens.weight.dtype))
+
+    def _give_values(self, side: SideInputs, layer: int, ids: Tensor) -> None:
+        if str(layer) in self.value_tables:
+            side.values = self.value_tables[str(layer)](ids).unflatten(-1, (self.config.heads, -1))
+
+    def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
+        """Reads new tokens after those in the cache. What is read first may be padded, on the left; later tokens not.
+        After tokens that do not all see each other nothing can follow: they leave no state. Nothing is dropped out."""
+        padding = state.padding_B
+        if batch.mask_BT is not None:
+            assert not state.length, "padding stands before everything else"
+            padding = (~batch.mask_BT).sum(1)
+        length = batch.ids_BT.shape[1]
+        places = torch.arange(state.length, state.length + length, device=batch.ids_BT.device)
+        positions, attend = batch.positions_BT, batch.attend_BTT
+        if positions is None:
+            positions = places if padding is None else (places - padding[:, None]).clamp(min=0)
+        if padding is not None:
+            assert attend is None
+            attend = _attend_real(places, state.length + length, padding)
+        elif attend is not None:
+            attend = F.pad(attend, (state.length, 0), value=True)
+        x, side = self._embed(batch.ids_BT, positions), self._side_inputs(positions)
+        layers = [x] if keep_layers else []
+        pairs = []
+        for index, block in enumerate(self._stack()):
+            self._give_values(side, index, batch.ids_BT)
+            x, pair = block.step(x, state.pairs[index] if state.pairs else None, attend, side)
+            if batch.attend_BTT is None:
+                pairs.append(pair)
+            if keep_layers:
+                layers.append(x)
+        after = DecodingCache(tuple(pairs), state.length + length, padding) if pairs else None
+        return Hidden(self.final_norm(x), tuple(layers), after)
+
+    def grow_vocabulary(self, size: int) -> None:
+        super().grow_vocabulary(size)
+        for layer, table in self.value_tables.items():
+            assert isinstance(table, nn.Embedding)
+            self.value_tables[layer] = grown(table, size, self.draw)
+
+
+def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:
+    """[B, T, S]: a new place sees those up to itself that hold something; one that holds nothing sees itself."""
+    all_S = torch.arange(seen, device=places_T.device)
+    before, itself = all_S <= places_T[:, None], all_S == places_T[:, None]
+    return (before & (all_S >= padding_B[:, None])[:, None]) | itself
