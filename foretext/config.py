@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from foretext.errors import UserError, closest
+from foretext.errors import UserError, closest, refuse_if
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -98,8 +98,10 @@ def _value(value: Any) -> str:
 
 
 def _string(text: str) -> str:
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise UserError(f"{text!r} is not valid text and cannot stand in a configuration: use another name")
+    refuse_if(
+        any("\ud800" <= char <= "\udfff" for char in text),
+        f"{text!r} is not valid text and cannot stand in a configuration: use another name",
+    )
     # JSON's escapes are TOML's too, except that TOML wants DEL escaped.
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
@@ -109,10 +111,11 @@ def _string(text: str) -> str:
 
 def from_toml(text: str, where: str = "config.toml") -> dict[str, Any]:
     """Parsed TOML, bounded in size and depth; `where` is named in the error."""
-    if len(text) > MAX_BYTES:
-        raise UserError(f"{where}: too large for a configuration ({len(text):,} characters, at most {MAX_BYTES:,})")
-    if _DEEP_KEY.search(_QUOTED.sub("_", text)):
-        raise UserError(f"{where}: tables are nested too deeply")
+    refuse_if(
+        len(text) > MAX_BYTES,
+        f"{where}: too large for a configuration ({len(text):,} characters, at most {MAX_BYTES:,})",
+    )
+    refuse_if(_DEEP_KEY.search(_QUOTED.sub("_", text)), f"{where}: tables are nested too deeply")
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -131,8 +134,7 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     values = {key: _checked(value, hints[key], f"{where}: {key}") for key, value in mapping.items()}
     for field in dataclasses.fields(cls):
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        if field.name not in values and not optional:
-            raise UserError(f"{where}: the key {field.name!r} is missing")
+        refuse_if(field.name not in values and not optional, f"{where}: the key {field.name!r} is missing")
     with _named(where):
         return cls(**values)
 
@@ -162,8 +164,10 @@ def settings_in(text: str, where: str) -> list[Setting]:
     """What a user's TOML file, named `where`, gives; sections and keys are checked where they are put in."""
     settings = []
     for section, table in from_toml(text, where).items():
-        if not isinstance(table, dict):
-            raise UserError(f"{where}: {section!r} stands in no section; write it under one, such as [training]")
+        refuse_if(
+            not isinstance(table, dict),
+            f"{where}: {section!r} stands in no section; write it under one, such as [training]",
+        )
         place = f"{where} [{section}]"
         settings.append(Setting((section,), None, place, typed=True))  # also an empty one must be known
         for key, value in table.items():
@@ -181,8 +185,7 @@ def setting_of(given: str | Setting) -> Setting:
     where = f"{SET}{given}"
     path, equals, value = given.partition("=")
     names = tuple(path.strip().split("."))
-    if not equals or not 2 <= len(names) <= 3:
-        raise UserError(f"{where}: must look like section.key=value")
+    refuse_if(not equals or not 2 <= len(names) <= 3, f"{where}: must look like section.key=value")
     return Setting(names, value.strip(), where)
 
 

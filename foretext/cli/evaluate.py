@@ -29,7 +29,7 @@ from foretext.cli.input import (
     rows_for,
 )
 from foretext.cli.output import Terminal, progress, show, show_notes, show_scores
-from foretext.errors import UserError, refuse
+from foretext.errors import UserError, refuse, refuse_if
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel
@@ -114,8 +114,9 @@ def evaluate(
 
 
 def _check_reads_text(model: LanguageModel, run: Path, file: str) -> None:
-    if model.model.system.reads == "pairs":
-        raise UserError(f"{run} translates: give --source FILE --target FILE instead of {file}")
+    refuse_if(
+        model.model.system.reads == "pairs", f"{run} translates: give --source FILE --target FILE instead of {file}"
+    )
 
 
 def _translations(

@@ -11,7 +11,7 @@ import typer
 
 from foretext.cli.input import Documents, Errors, RunArgument, TextColumn, check_output, load_run, read_texts
 from foretext.cli.output import Terminal, progress
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 
 if TYPE_CHECKING:
     import numpy as np
@@ -46,8 +46,10 @@ def features(
     from foretext.text.corpus.text_files import write_whole
 
     check_output(out)
-    if out.suffix.lower() not in (".parquet", ".pq"):
-        raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
+    refuse_if(
+        out.suffix.lower() not in (".parquet", ".pq"),
+        f"{out}: vectors are written as Parquet; give a name that ends in .parquet",
+    )
     chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
     model = load_run(run).model
     check_gives_vectors(model)

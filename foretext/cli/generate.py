@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foretext.cli.input import Json, lines_of, reading_model, standard_input, text_argument
-from foretext.errors import UserError, refuse
+from foretext.errors import refuse, refuse_if
 
 if TYPE_CHECKING:
     from foretext.generate.many import Written
@@ -53,8 +53,7 @@ def generate(
 
     stops = tuple(text_argument(one, "--stop") for one in stop or ())
     sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
-    if prompts is not None and prompt:
-        raise UserError("give either --prompt or --prompts, not both")
+    refuse_if(prompts is not None and prompt, "give either --prompt or --prompts, not both")
     if prompts is None:
         refuse({"--errors": errors}, "is for the file of --prompts; leave it out")
         alone = log_probabilities and not as_json
@@ -80,10 +79,11 @@ def _given(prompt: str) -> str:
 
 
 def _check_beams(beams: int, sampling: Sampling) -> None:
-    if beams < 0:
-        raise UserError(f"--beams must be 0 (sampling) or more, not {beams}")
-    if beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None):
-        raise UserError("--beams looks for the most likely text, without chance: leave out the options of sampling")
+    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
+    refuse_if(
+        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
+        "--beams looks for the most likely text, without chance: leave out the options of sampling",
+    )
 
 
 def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -> None:
@@ -104,8 +104,7 @@ def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -
 
 def _lines(file: Path, errors: str) -> list[str]:
     prompts = [line for line in lines_of(file, errors) if line.strip()]
-    if not prompts:
-        raise UserError(f"{file}: no prompts; write one a line")
+    refuse_if(not prompts, f"{file}: no prompts; write one a line")
     return prompts
 
 

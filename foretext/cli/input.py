@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foretext.cli.output import progress, show_notes, shown_notes
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
@@ -70,8 +70,10 @@ def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
         return None
     text = text_argument(text, option)
     pairs = [part.split("=", 1) for part in text.split(",")]
-    if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
-        raise UserError(f"{option} {text}: {advice}")
+    refuse_if(
+        any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs),
+        f"{option} {text}: {advice}",
+    )
     return {field.strip(): column.strip() for field, column in pairs}
 
 
@@ -92,12 +94,11 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
 
 def check_output(path: Path) -> None:
     """A mistake in --out is found before the work is done, not after it."""
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; give the name of a file to write")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: the folder {path.parent} does not exist; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path}: the folder {path.parent} is not writable; choose another --out")
+    refuse_if(path.is_dir(), f"{path} is a folder; give the name of a file to write")
+    refuse_if(not path.parent.is_dir(), f"{path}: the folder {path.parent} does not exist; create it first")
+    refuse_if(
+        not os.access(path.parent, os.W_OK), f"{path}: the folder {path.parent} is not writable; choose another --out"
+    )
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -145,8 +146,7 @@ def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
 def _check_errors(errors: str) -> None:
     from foretext.text.corpus.text_files import ERRORS
 
-    if errors not in ERRORS:
-        raise UserError(f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
+    refuse_if(errors not in ERRORS, f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
 
 
 def _announce(file: Path) -> None:
@@ -188,11 +188,11 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
     tasks = []
     for asked in given:
         kind, equals, name = text_argument(asked, "--also").partition("=")
-        if not equals or not name:
-            raise UserError(
-                f"--also {asked}: write a task and its file, as --also tagging=names.txt, or with its columns, as "
-                "--also tagging=names.txt:tag=2"
-            )
+        refuse_if(
+            not equals or not name,
+            f"--also {asked}: write a task and its file, as --also tagging=names.txt, or with its columns, as "
+            "--also tagging=names.txt:tag=2",
+        )
         file, columns = Path(name), None
         before, _, said = name.rpartition(":")
         if not file.exists() and "=" in said:
@@ -242,8 +242,7 @@ def rows_to_predict(
     _check_errors(errors)
     otherwise = "give it in a file or on standard input with --errors replace"
     texts = [text_argument(text, "--text", otherwise) for text in texts or ()]
-    if file is not None and texts:
-        raise UserError("give either a file of rows or --text, not both")
+    refuse_if(file is not None and texts, "give either a file of rows or --text, not both")
     if file is not None:
         return rows_for(model, file, columns, format, errors, need_labels=False)
     if layout_name(format) is not None or (texts and columns):
@@ -253,8 +252,7 @@ def rows_to_predict(
     if texts:
         return model.family.from_texts(texts, reading)
     data = standard_input(errors)
-    if not data.strip():
-        raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
+    refuse_if(not data.strip(), "nothing to predict: name a file, give --text, or write lines to standard input")
     read = model.family.from_lines(data, reading)
     show_notes(reading.notes)
     return read

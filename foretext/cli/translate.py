@@ -10,7 +10,7 @@ import typer
 
 from foretext.cli.input import Errors, Json, check_output, language_model, lines_of, standard_input, text_argument
 from foretext.cli.output import progress, visible
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 
 if TYPE_CHECKING:
     from foretext.evaluate.translation import TranslationAttention
@@ -33,8 +33,10 @@ def translate(
     if out is not None:
         check_output(out)
     lines = _lines(text, errors)
-    if not any(line.strip() for line in lines):
-        raise UserError("nothing to translate: name a file, give a text, or write lines to standard input")
+    refuse_if(
+        not any(line.strip() for line in lines),
+        "nothing to translate: name a file, give a text, or write lines to standard input",
+    )
     model, told = language_model(run), progress("translating")
     if show_attention:
         looked = model.translation_attention(lines, None, beams, told)
@@ -90,8 +92,7 @@ def _lines(given: str, errors: str) -> list[str]:
         there = path.is_file() or (looks_like_one and path.exists())  # a word may be the name of a folder too
     except OSError:  # far too long for a name
         there = False
-    if not there and looks_like_one:
-        raise UserError(f"{text}: no such file; check the path")
+    refuse_if(not there and looks_like_one, f"{text}: no such file; check the path")
     if not there:
         return [text.replace("\n", " ")]
     return lines_of(path, errors)

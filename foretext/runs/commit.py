@@ -34,7 +34,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.runs.lock import Owner
 from foretext.runs.machine import is_a_link
 
@@ -188,23 +188,23 @@ def _read_json(path: Path) -> dict[str, object]:
         if error.errno == errno.ELOOP:
             raise is_a_link(path) from None
         raise
-    if len(data) > _MAX_JSON:
-        raise UserError(f"{path}: too large ({_MAX_JSON:,} bytes at most): it is damaged, or not a run's file")
+    refuse_if(
+        len(data) > _MAX_JSON, f"{path}: too large ({_MAX_JSON:,} bytes at most): it is damaged, or not a run's file"
+    )
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
         raise UserError(f"{path}: damaged: not valid JSON; restore it from a copy") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: damaged: not a JSON object; restore it from a copy")
+    refuse_if(not isinstance(value, dict), f"{path}: damaged: not a JSON object; restore it from a copy")
     return value
 
 
 def _entries(path: Path, value: dict[str, object]) -> dict[str, dict[str, object]]:
-    if value.get("format") != FORMAT:
-        raise UserError(
-            f"{path}: its format is {str(value.get('format'))[:20]}, this version reads {FORMAT}: "
-            "it is damaged, or was made by another version of foretext"
-        )
+    refuse_if(
+        value.get("format") != FORMAT,
+        f"{path}: its format is {str(value.get('format'))[:20]}, this version reads {FORMAT}: "
+        "it is damaged, or was made by another version of foretext",
+    )
     files = value.get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
         raise UserError(f"{path}: damaged: it lists no files; restore it from a copy")

@@ -19,7 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.runs.commit import (
     JOURNAL,
     MANIFEST,
@@ -212,14 +212,16 @@ class RunWriter:
 
     def _check_untouched(self, newest: Commit | None, files: Collection[str]) -> None:
         """No one else's work is overwritten: neither another writer's nor a file that only happens to be here."""
-        if ({} if newest is None else newest.files) != self._files:
-            raise UserError(
-                f"{self.run.path}: changed by another process since this one opened it; nothing was written"
-            )
+        refuse_if(
+            ({} if newest is None else newest.files) != self._files,
+            f"{self.run.path}: changed by another process since this one opened it; nothing was written",
+        )
         for name in files:
             path = inside(self.run.path, name)
-            if name not in self._files and path.exists():
-                raise UserError(f"{path} is in the way and not part of this run: move it, or choose another --out")
+            refuse_if(
+                name not in self._files and path.exists(),
+                f"{path} is in the way and not part of this run: move it, or choose another --out",
+            )
 
 
 def _size(content: Content) -> int:
@@ -231,17 +233,16 @@ def _size(content: Content) -> int:
 def _check_stamp(path: Path, file: BufferedReader, expected: Stamp) -> None:
     """UserError if the file is not what the manifest says."""
     size = os.fstat(file.fileno()).st_size
-    if size != expected.bytes:
-        raise UserError(f"{path}: {size:,} bytes, but {MANIFEST} says {expected.bytes:,}: {_REMEDY}")
-    if stamp(file) != expected:
-        raise UserError(f"{path}: damaged: its SHA-256 is not the one in {MANIFEST}: {_REMEDY}")
+    refuse_if(size != expected.bytes, f"{path}: {size:,} bytes, but {MANIFEST} says {expected.bytes:,}: {_REMEDY}")
+    refuse_if(stamp(file) != expected, f"{path}: damaged: its SHA-256 is not the one in {MANIFEST}: {_REMEDY}")
 
 
 def _check_header(path: Path, file: BufferedReader) -> None:
     file.seek(0)
     length = int.from_bytes(file.read(8), "little")
-    if length > _MAX_HEADER:
-        raise UserError(f"{path}: refused: a header of {size_text(length)}; at most {size_text(_MAX_HEADER)}")
+    refuse_if(
+        length > _MAX_HEADER, f"{path}: refused: a header of {size_text(length)}; at most {size_text(_MAX_HEADER)}"
+    )
 
 
 def _reading_error(path: Path, error: UserError | OSError) -> UserError:

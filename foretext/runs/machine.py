@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE, UserError, refuse_if
 
 if TYPE_CHECKING:
     import torch
@@ -62,12 +62,12 @@ def free_disk(path: Path) -> int:
 def check_space(path: Path, bytes_needed: int) -> None:
     """UserError if the disk under `path` has not got `bytes_needed`; to be asked before a run starts."""
     free = free_disk(path)
-    if free < bytes_needed:
-        raise UserError(
-            f"not enough disk space for {path}: {size_text(bytes_needed)} needed, {size_text(free)} available; "
-            "free some space or choose another --out",
-            EXIT_MACHINE,
-        )
+    refuse_if(
+        free < bytes_needed,
+        f"not enough disk space for {path}: {size_text(bytes_needed)} needed, {size_text(free)} available; "
+        "free some space or choose another --out",
+        EXIT_MACHINE,
+    )
 
 
 def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
@@ -188,8 +188,7 @@ def using_threads(count: int | None) -> Iterator[None]:
     if count is None:
         yield
         return
-    if not 1 <= count <= 1024:
-        raise UserError(f"--threads {count}: give a number from 1 to 1024")
+    refuse_if(not 1 <= count <= 1024, f"--threads {count}: give a number from 1 to 1024")
     import torch
     from threadpoolctl import threadpool_limits
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.runs.commit import sync_file
 from foretext.runs.machine import write_error
 from foretext.text.corpus.text_files import write_whole
@@ -90,8 +90,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     for number, row in enumerate(rows, start=1):
-        if row is None:
-            raise UserError(f"{path} line {number}: not a JSON object; remove that line")
+        refuse_if(row is None, f"{path} line {number}: not a JSON object; remove that line")
     return [row for row in rows if row is not None]
 
 

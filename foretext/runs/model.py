@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch, length_batches
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.nn.trunk import ModelConfig, Trunk, reads_on
 from foretext.nn.weights import check_tensors
 from foretext.objectives.base import Direction, Objective, Scored
@@ -148,17 +148,18 @@ def need_trained_head(model: SavedModel, what: str) -> None:
 
 def facing(model: SavedModel, direction: str) -> SavedModel:
     """The model as it reads in this direction. ELMo has both; any other run has the one it was trained in."""
-    if direction not in ("forward", "backward"):
-        raise UserError(f"--direction {direction}: there is forward and backward")
+    refuse_if(direction not in ("forward", "backward"), f"--direction {direction}: there is forward and backward")
     if direction == model.info.direction:
         return model
-    if model.scored != "both ways" and not model.system.causal:
-        raise UserError(f"--direction {direction}: {model.system.name} has no directions to choose from; leave it out")
-    if model.scored != "both ways":
-        raise UserError(
-            f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
-            f"train another (foretext pretrain … --direction {direction})"
-        )
+    refuse_if(
+        model.scored != "both ways" and not model.system.causal,
+        f"--direction {direction}: {model.system.name} has no directions to choose from; leave it out",
+    )
+    refuse_if(
+        model.scored != "both ways",
+        f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
+        f"train another (foretext pretrain … --direction {direction})",
+    )
     turned = replace(model.info, direction=cast(Direction, direction))
     return replace(model, config=replace(model.config, run=turned))
 
@@ -171,8 +172,10 @@ def reach_of(model: SavedModel) -> int | None:
 def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     where = str(run.path / "tokenizer.json")
     tokenizer = tokenizer_from_json(text_of(run, "tokenizer.json"), where)
-    if tokenizer.fingerprint() != info.tokenizer:
-        raise UserError(f"{where}: not the tokenizer that this model was trained with; put the right file back")
+    refuse_if(
+        tokenizer.fingerprint() != info.tokenizer,
+        f"{where}: not the tokenizer that this model was trained with; put the right file back",
+    )
     return tokenizer
 
 
@@ -190,8 +193,10 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     tokenizer = load_tokenizer(run, config.run)
     where = str(run.path / "model.safetensors")
     if _reads_trunk(config):
-        if not run.has("model.safetensors"):
-            raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
+        refuse_if(
+            not run.has("model.safetensors"),
+            f"{run.path}: there are no weights before the first checkpoint; train on with --resume",
+        )
         tensors = run.load_tensors("model.safetensors")
         check_amount(config.model, tensors, where, "[model] in config.toml")
         model = _assembled(config, tokenizer, tensors, where, device)
@@ -208,8 +213,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
 def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
     """The model of a pre-trained run; a fine-tuned one is an error."""
     model = load_model(path, device)
-    if model.task is not None:
-        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
+    refuse_if(model.task is not None, f"{path} is fine-tuned; here a pre-trained run is wanted")
     return model
 
 
@@ -296,8 +300,7 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
     """UserError if the configuration needs far more numbers than there are, which no memory may be taken for."""
     there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
-    if needed > 2 * there:
-        raise UserError(f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
+    refuse_if(needed > 2 * there, f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
 
 
 def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, length_batches, padded, padded_segments
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.runs.model import SavedModel, reach_of
 from foretext.text.corpus.encoding import encode_texts
 
@@ -20,8 +20,10 @@ def given_texts(given: str | Sequence[str], name: str) -> list[str]:
     """One text or several, as a list; `name` is the argument's."""
     if isinstance(given, str):
         return [given]
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise UserError(f"{name} must be a text or a list of texts, not {type(given).__name__}")
+    refuse_if(
+        not isinstance(given, Iterable) or isinstance(given, bytes),
+        f"{name} must be a text or a list of texts, not {type(given).__name__}",
+    )
     texts = list(given)
     for number, text in enumerate(texts):
         if not isinstance(text, str):

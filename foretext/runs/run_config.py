@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import foretext
 from foretext.config import build, build_sections, from_toml, to_toml
-from foretext.errors import UserError
+from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
 from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
@@ -61,8 +61,7 @@ class DataConfig:
 
     def check(self) -> None:
         """UserError for what no text can be split by."""
-        if not 0.0 < self.valid_fraction < 1.0:
-            raise UserError(f"data.valid_fraction must be above 0 and below 1, not {self.valid_fraction}")
+        check_range("data", self, "above 0 and below 1", "valid_fraction")
 
 
 @dataclass
@@ -91,11 +90,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         given = [(name, value) for name, value in vars(self).items() if value is not None]
-        if len(given) != 1:
-            raise UserError("give exactly one of --minutes, --steps and --tokens")
+        refuse_if(len(given) != 1, "give exactly one of --minutes, --steps and --tokens")
         name, value = given[0]
-        if not 0 < value <= MOST:
-            raise UserError(f"--{name} {value}: a budget must be above 0 and at most {MOST:.0e}")
+        refuse_if(not 0 < value <= MOST, f"--{name} {value}: a budget must be above 0 and at most {MOST:.0e}")
 
     def progress(self, position: Position) -> float:
         """The part of the budget that is spent, 0 … 1."""
@@ -234,8 +231,7 @@ def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
         for name in ("model", "training", "transfer", "start", "pooling", "views"):
             if section := getattr(config, name, None):
                 section.check()
-        if config.model.vocabulary < 1:
-            raise UserError(f"model.vocabulary must be at least 1, not {config.model.vocabulary}")
+        check_range("model", config.model, "at least 1", "vocabulary")
         if isinstance(config, FinetuneConfig) and config.task.kind not in KINDS:
             raise UserError(f"task.kind {config.task.kind!r} is none of {', '.join(KINDS)}")
     except UserError as error:

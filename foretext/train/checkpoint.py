@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import mapped
-from foretext.errors import EXIT_NOT_FINITE, UserError
+from foretext.errors import EXIT_NOT_FINITE, refuse_if
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import FOREIGN, AveragedWeights, check_names, check_tensor, check_tensors
 from foretext.objectives.base import Objective
@@ -96,13 +96,13 @@ class Training:
     def _check_weights(self) -> None:
         """A model of numbers that are none is worth nothing: no checkpoint is made of it."""
         for name, parameter in self.model.named_parameters():
-            if not bool(torch.isfinite(parameter).all()):
-                raise UserError(
-                    f"step {self.position.step}: {name} holds numbers that are not finite, so nothing more is saved; "
-                    "lower the rate (--set training.rate=…) and start again, or go on from the last checkpoint with "
-                    "--resume",
-                    code=EXIT_NOT_FINITE,
-                )
+            refuse_if(
+                not bool(torch.isfinite(parameter).all()),
+                f"step {self.position.step}: {name} holds numbers that are not finite, so nothing more is saved; "
+                "lower the rate (--set training.rate=…) and start again, or go on from the last checkpoint with "
+                "--resume",
+                code=EXIT_NOT_FINITE,
+            )
 
     def save(self) -> None:
         """A checkpoint. `model.safetensors` is what a user loads: the best weights so far if they are kept."""
@@ -288,8 +288,7 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: i
     found = 0
     for number in sorted(parts):
         found += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
-    if found != rows:
-        raise UserError(f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
+    refuse_if(found != rows, f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
 
 
 def _check_part(own: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest: int, where: str, number: str) -> int:
@@ -298,8 +297,9 @@ def _check_part(own: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest
     rows = len(first) if first.ndim else 0
     length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
     memories = {name for name, like in wanted.items() if like.ndim > 1 and like.shape[1] == 0}
-    if length > longest and memories:
-        raise UserError(f"{where}: a memory of {length} tokens instead of at most {longest}; {FOREIGN}")
+    refuse_if(
+        length > longest and memories, f"{where}: a memory of {length} tokens instead of at most {longest}; {FOREIGN}"
+    )
     for name, tensor in own.items():
         like = wanted[name]
         shape = (rows, *((length, *like.shape[2:]) if name in memories else like.shape[1:]))

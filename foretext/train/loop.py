@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from foretext.batch import Batch, detached
-from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
+from foretext.errors import EXIT_NOT_FINITE, Interrupted, refuse_if
 from foretext.objectives.base import Draw
 from foretext.runs.directory import RunWriter
 from foretext.runs.report import Reporter, StepReport, StopRequest
@@ -143,13 +143,13 @@ class Loop(Training):
         shown = {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
         self._log({"bad_step": {"epoch": epoch, "samples": indices, "losses": shown, "norm": str(norm)}})
         where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
-        if self.position.bad_steps > self.job.config.bad_steps:
-            raise UserError(
-                f"step {self.position.step}: the loss or its gradient is not finite "
-                f"({self.position.bad_steps} such steps so far){where}; lower the rate "
-                "(--set training.rate=…) and go on with --resume",
-                code=EXIT_NOT_FINITE,
-            )
+        refuse_if(
+            self.position.bad_steps > self.job.config.bad_steps,
+            f"step {self.position.step}: the loss or its gradient is not finite "
+            f"({self.position.bad_steps} such steps so far){where}; lower the rate "
+            "(--set training.rate=…) and go on with --resume",
+            code=EXIT_NOT_FINITE,
+        )
         self.reporter.note(f"step {self.position.step}: loss or gradient not finite; no update was made{where}")
 
     # -- the run ---------------------------------------------------------------------------------------------------

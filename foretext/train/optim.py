@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import FOREIGN, check_names, check_tensor
 from foretext.objectives.base import Objective
@@ -252,8 +252,7 @@ class Optimizer:
         for key, parameter in wanted.items():
             shape, dtype = ((), torch.float32) if key.endswith("/step") else (parameter.shape, parameter.dtype)
             check_tensor(tensors[key], shape, dtype, f"{where}: {key}")
-        if count and len(tensors) != count:
-            raise UserError(f"{where}: {len(tensors)} tensors instead of {count}; {FOREIGN}")
+        refuse_if(count and len(tensors) != count, f"{where}: {len(tensors)} tensors instead of {count}; {FOREIGN}")
         self.state = {key: tensors[key].to(parameter.device).clone() for key, parameter in wanted.items()}
 
 

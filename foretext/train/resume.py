@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from foretext.config import Change, Setting, difference, setting_of
-from foretext.errors import EXIT_USER, UserError
+from foretext.errors import EXIT_USER, UserError, refuse_if
 from foretext.runs.commit import MANIFEST
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.lock import LOCK
@@ -59,8 +59,7 @@ CHANGEABLE = (
 
 
 def check_seed(seed: int) -> None:
-    if not 0 <= seed < 1 << 63:
-        raise UserError(f"seed must be at least 0 and below 2**63, not {seed}")
+    refuse_if(not 0 <= seed < 1 << 63, f"seed must be at least 0 and below 2**63, not {seed}")
 
 
 def check_sets(sets: Sequence[str | Setting], options: Mapping[str, str] | None = None) -> None:
@@ -76,8 +75,10 @@ def check_vectors(sets: Sequence[str | Setting], vectors: int, width: int, file:
     """Refuses `model.vectors` (what it is with `sets` put in) where these say another than the width of the vectors in
     `file`, which it follows from."""
     for setting in map(setting_of, sets):
-        if setting.key == "model.vectors" and vectors != width:
-            raise UserError(f"{setting.where}: the vectors in {file} have {width} numbers; leave it out")
+        refuse_if(
+            setting.key == "model.vectors" and vectors != width,
+            f"{setting.where}: the vectors in {file} have {width} numbers; leave it out",
+        )
 
 
 # -- starting over -----------------------------------------------------------------------------------------------------
@@ -87,8 +88,10 @@ def starts_over(run: RunDirectory, resume: bool) -> bool:
     """Whether a new run takes the place of one that did not reach its first checkpoint; UserError if it did."""
     if resume or not run.exists():
         return False
-    if run.has(POSITION) or run.has("model.safetensors"):
-        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    refuse_if(
+        run.has(POSITION) or run.has("model.safetensors"),
+        f"{run.path} holds a run already; go on with --resume, or choose another --out",
+    )
     return True
 
 
@@ -147,11 +150,11 @@ def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None]
     new = dataclasses.replace(new, run=run, model=model)
     changes = difference(old.by_name(), new.by_name())
     for change in changes:
-        if not change.key.startswith(CHANGEABLE):
-            raise UserError(
-                f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
-                "leave it out, or start a new run"
-            )
+        refuse_if(
+            not change.key.startswith(CHANGEABLE),
+            f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
+            "leave it out, or start a new run",
+        )
     for change in changes:
         note(change)
     return new

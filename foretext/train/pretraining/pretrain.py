@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from foretext.config import Change
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Draw, Objective
@@ -191,8 +191,7 @@ def validator(
     same way: a function of the weights that `trunk` and `objective` have when it is called."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
     context = min(context, len(shards) - 1)
-    if context < 1:
-        raise UserError(f"{run.path}: the validation text has {len(shards)} tokens; give more text")
+    refuse_if(context < 1, f"{run.path}: the validation text has {len(shards)} tokens; give more text")
     examples = objective.examples(shards, context, seed)
     order = objective.order(examples, VALID_ROWS, seed)
     batches = []

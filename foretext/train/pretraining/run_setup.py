@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted, refuse_if
 from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.machine import check_space
 from foretext.runs.model import SavedModel, load_model, load_tokenizer
@@ -91,8 +91,10 @@ class RunSetup:
     def keep(self, writer: RunWriter) -> None:
         """Configuration and vocabulary, so that going on does not make them again."""
         folder = self.run.path / TOKENS
-        if read_manifest(folder).tokenizer != self.tokenizer.fingerprint():
-            raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
+        refuse_if(
+            read_manifest(folder).tokenizer != self.tokenizer.fingerprint(),
+            f"{folder}: made with another tokenizer; put the right folder back, or start a new run",
+        )
         files_now = {"config.toml": self.config.text().encode()}
         if not self.run.has("tokenizer.json"):
             files_now["tokenizer.json"] = self.tokenizer.to_json().encode()
@@ -142,8 +144,9 @@ def new_tokenizer(
     own = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
     added = [name for name in system.vocabulary if name not in (own or specials_of(config.kind))]
     least = least_size(config.kind) + len(added)
-    if config.size < least:
-        raise UserError(f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids")
+    refuse_if(
+        config.size < least, f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids"
+    )
     tokenizer = train_tokenizer(
         texts,
         dataclasses.replace(config, size=config.size - len(added)),
@@ -224,23 +227,22 @@ def _check_length(config: PretrainConfig) -> None:
         if report.bytes > context:
             return
     most = report.bytes + report.documents
-    if most <= context:
-        raise UserError(
-            f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
-            f"{context} and its target; {MORE_TEXT}"
-        )
+    refuse_if(
+        most <= context,
+        f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
+        f"{context} and its target; {MORE_TEXT}",
+    )
 
 
 def _check_tokens(manifest: ShardManifest, config: PretrainConfig) -> None:
     """The text must fill one context, and leave something to validate on."""
     where, context = ", ".join(config.data.inputs), config.model.context
     train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
-    if train <= context:
-        raise UserError(
-            f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}"
-        )
-    if valid < 2:
-        raise UserError(f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
+    refuse_if(
+        train <= context,
+        f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}",
+    )
+    refuse_if(valid < 2, f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
 
 
 def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
