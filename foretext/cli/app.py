@@ -1,6 +1,6 @@
-"""The command line: its verbs in the order of `--help`, each in a file of its own. A verb builds a request, calls one
-function and prints what comes back; torch is imported only by verbs that need it. Whatever goes wrong ends as one line
-on standard error and a documented exit code."""
+"""The command line: its verbs in the order of `--help`. A verb builds a request, calls one function and prints what
+comes back; torch is imported only by verbs that need it. Whatever goes wrong ends as one line on standard error and a
+documented exit code."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from foretext import __version__
-from foretext.cli.attention import attention
-from foretext.cli.demo import demo
 from foretext.cli.evaluate import evaluate
-from foretext.cli.export_model import export
 from foretext.cli.features import features
-from foretext.cli.fill import fill
-from foretext.cli.finetune import finetune, spread
+from foretext.cli.finetune import finetune
 from foretext.cli.generate import generate
-from foretext.cli.import_model import import_
-from foretext.cli.info import info
-from foretext.cli.lm_eval import lm_eval
-from foretext.cli.nearest import nearest
 from foretext.cli.predict import predict
 from foretext.cli.pretrain import pretrain
 from foretext.cli.prompt import prompt
-from foretext.cli.systems import systems
-from foretext.cli.tokens import tokens
+from foretext.cli.short_verbs import (
+    attention,
+    demo,
+    export,
+    fill,
+    import_,
+    info,
+    lm_eval,
+    nearest,
+    systems,
+    tokens,
+)
 from foretext.cli.translate import translate
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
@@ -151,6 +153,21 @@ def _invoke(app: typer.Typer) -> int:
     except typer.Exit as ended:  # --help
         return int(ended.exit_code)
     return 0
+
+
+def spread(arguments: list[str]) -> list[str]:
+    """`finetune ROWS --text A B C`, which a shell makes of a pattern, as `--text A --text B --text C`. Where no file
+    stands in front, what follows the first text may be the rows, and nothing is changed."""
+    if len(arguments) < 2 or arguments[0] != "finetune" or arguments[1].startswith("-"):
+        return arguments
+    found: list[str] = []
+    of_text = False
+    for argument in arguments:
+        if of_text and not argument.startswith("-") and found[-1] != "--text":
+            found.append("--text")
+        found.append(argument)
+        of_text = argument == "--text" or (of_text and not argument.startswith("-"))
+    return found
 
 
 def explained(error: BaseException) -> tuple[str, int]:

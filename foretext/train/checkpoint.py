@@ -23,7 +23,8 @@ from foretext.errors import EXIT_NOT_FINITE, refuse_if
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import FOREIGN, AveragedWeights, check_names, check_tensor, check_tensors
 from foretext.objectives.base import Objective
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter
 from foretext.runs.run_config import POSITION, Budget, Position, has_begun, read_position
 from foretext.systems.base import TrainingConfig

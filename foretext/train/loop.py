@@ -21,7 +21,7 @@ import torch
 from foretext.batch import Batch, detached
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, refuse_if
 from foretext.objectives.base import Draw
-from foretext.runs.directory import RunWriter
+from foretext.runs.commit import RunWriter
 from foretext.runs.report import Reporter, StepReport, StopRequest
 from foretext.runs.run_config import Position
 from foretext.train.checkpoint import Job, Stage, Training, on_its_own

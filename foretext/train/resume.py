@@ -2,29 +2,31 @@
 
 A run that ends before its first checkpoint is not in the way of the same command, corrected: a mistake leaves nothing
 behind, and what the machine or a fault ended is started over. Going on with a changed configuration, the difference is
-shown, and what cannot change is refused.
+shown, and what cannot change is refused. Of one that is done the log is drawn.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from foretext.config import Change, Setting, difference, setting_of
 from foretext.errors import EXIT_USER, UserError, refuse_if
-from foretext.runs.commit import MANIFEST
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import MANIFEST, METRICS, RunDirectory
 from foretext.runs.lock import LOCK
-from foretext.runs.metrics_log import METRICS
 from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
+from foretext.text.corpus.text_files import write_whole
 from foretext.text.corpus.token_shards import read_manifest
 
 Config = TypeVar("Config", PretrainConfig, FinetuneConfig)
 
+CURVE = "loss.png"
 TOKENS = "tokens"  # folder of the token shards inside a run
 # Keys of config.toml that follow from something else, and what says it.
 DERIVED = {
@@ -170,3 +172,43 @@ def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
     if not given:
         return f"{where} is finished; nothing to do{then}"
     return f"{where} is finished, so what is given now is not used ({given}){then}"
+
+
+# -- the picture of one that is done -----------------------------------------------------------------------------------
+
+
+def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
+    """Training and validation loss against tokens (fine-tuning: against steps), from the lines of metrics.jsonl."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    training: dict[str, list[tuple[float, float]]] = {}
+    for record in metrics:
+        for name, loss in record.get("losses", {}).items():
+            training.setdefault(name, []).append((record["tokens"], loss))
+    validation = [(one["tokens"], one["validation"]["loss"]) for one in metrics if "loss" in one.get("validation", {})]
+    for name, points in training.items():
+        axes.plot(*zip(*points), linewidth=0.8, alpha=0.7, label=f"training ({name})")
+    if validation:
+        axes.plot(*zip(*validation), marker="o", markersize=3, linewidth=1.4, label="validation")
+    axes.set(xlabel="tokens seen", ylabel="loss (nats)")
+    axes.grid(alpha=0.3)
+    if training or validation:
+        axes.legend(frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    write_whole(path, picture.getvalue())
+
+
+def write_curve(run: RunDirectory) -> None:
+    """The loss curve of a run, as a picture in its folder."""
+    loss_curve_png(run.metrics(), run.path / CURVE)
+
+
+def draw_missing_curve(run: RunDirectory, note: Callable[[str], None]) -> None:
+    """For a finished run that was killed between its last checkpoint and its picture."""
+    drawn = any(record.get("losses") or "validation" in record for record in run.metrics())
+    if drawn and not (run.path / CURVE).exists():
+        write_curve(run)
+        note(f"{run.path / CURVE} was missing and is drawn from the log")

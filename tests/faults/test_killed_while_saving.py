@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from foretext.runs.commit import open_plain
-from foretext.runs.directory import RunDirectory
+from foretext.runs.directory import RunDirectory, open_plain
 
 sys.path.insert(0, str(Path(__file__).parent))
 from committer import commit, content, journal_of, one_step, step_of

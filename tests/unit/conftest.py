@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tolerance import doubles
 
-from foretext.runs import metrics_log as curve
+from foretext.train import resume as curve
 from foretext.text.corpus.text_files import write_whole
 
 IN_DOUBLES = ("nn", "objectives")

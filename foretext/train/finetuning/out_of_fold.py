@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.runs.directory import RunWriter
+from foretext.runs.commit import RunWriter
 from foretext.runs.report import Reporter, StepReport
 
 FOLDS = 4

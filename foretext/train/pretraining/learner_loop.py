@@ -17,7 +17,8 @@ import torch
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.weights import check_tensor
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text, write_error
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, Budget, Position

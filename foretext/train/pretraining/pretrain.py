@@ -27,9 +27,9 @@ from foretext.errors import UserError, refuse_if
 from foretext.nn.trunk import Trunk
 from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Draw, Objective
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads
-from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import SavedModel, mean_losses, put_weights
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
@@ -52,7 +52,7 @@ from foretext.train.planning import (
 from foretext.train.pretraining.learner_loop import learn
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepare_text
-from foretext.train.resume import TOKENS, finished, going_on, starts_over, writing
+from foretext.train.resume import TOKENS, draw_missing_curve, finished, going_on, starts_over, write_curve, writing
 
 VALID_TOKENS = 32768
 VALID_ROWS = 16
@@ -68,7 +68,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     config = resolved_config(request, run, changes.append)
     if is_finished(run):
         reporter.note(finished(run.path, changes, f"; to train on: {_onward(run)}"))
-        draw_missing_curve(run.path, reporter.note)
+        draw_missing_curve(run, reporter.note)
         return run.path
     for change in changes:
         reporter.note(going_on(change))
@@ -96,7 +96,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
             raise UserError(f"{error.fault}; {_shards_again(run)}") from None
         loop.restore()
         loop.run()
-        write_curve(run.path)
+        write_curve(run)
     return run.path
 
 

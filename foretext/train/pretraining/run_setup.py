@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from foretext.errors import Interrupted, refuse_if
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space
 from foretext.runs.model import SavedModel, load_model, load_tokenizer
 from foretext.runs.report import Reporter, StopRequest

@@ -11,8 +11,7 @@ import torch
 from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.runs.commit import JOURNAL, MANIFEST
-from foretext.runs.directory import RunDirectory
+from foretext.runs.directory import JOURNAL, MANIFEST, RunDirectory
 from foretext.runs.lock import LOCK
 
 
