@@ -22,8 +22,7 @@ from foretext.runs.machine import available_memory, check_space, clock, size_tex
 from foretext.runs.run_config import FinetuneConfig, describe_loss
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, TaskConfig
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
 MANY_TIMES = 4

@@ -36,7 +36,6 @@ from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.baselines import Baseline, baselines
-from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune_model import build_finetuned, optimizer_of
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
@@ -66,7 +65,7 @@ from foretext.train.finetuning.views_alone import (
     is_learning,
     with_views_learned,
 )
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.planning import (
     SMALLER_RUN,
     Memory,

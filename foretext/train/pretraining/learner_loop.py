@@ -26,8 +26,7 @@ from foretext.systems import system_named
 from foretext.systems.base import Learner, LearnParts, ObjectiveParts, System, TrunkParts
 from foretext.text.corpus.token_shards import SPLITS, TokenShards
 from foretext.text.order import Order
-from foretext.train.checkpoint import CARRIED, Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import CARRIED, Job, Loop, Stage
 from foretext.train.optim import make_optimizer, rate_at
 from foretext.train.planning import little_read
 from foretext.train.pretraining.run_setup import RunSetup

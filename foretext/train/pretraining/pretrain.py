@@ -37,8 +37,7 @@ from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop, step_seed
+from foretext.train.loop import Job, Loop, Stage, step_seed
 from foretext.train.optim import make_optimizer
 from foretext.train.planning import (
     Memory,

@@ -17,7 +17,7 @@ from foretext.nn.relative.transformer_xl import TransformerXL
 from foretext.nn.relative.transformer_xl_block import TransformerXLConfig
 from foretext.nn.trunk import remembering
 from foretext.systems import SYSTEMS
-from foretext.train.checkpoint import from_tensors, to_tensors
+from foretext.train.carried import from_tensors, to_tensors
 
 THERE = terms_of(3 * (6 * 32 + 2 * 20 + 128))  # of each of three layers: norms and projections, keys, inner states
 SHAPE: TransformerXLConfig = TINY["transformer_xl"]
