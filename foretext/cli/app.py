@@ -122,14 +122,14 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run_app(app: typer.Typer) -> None:
-    """Runs the command line. Whatever goes wrong is one line on standard error and an exit code."""
+def main() -> None:
+    """The program `foretext`. Whatever goes wrong is one line on standard error and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no reason to stop
             stream.reconfigure(errors="backslashreplace")
     try:
         with contextlib.redirect_stdout(_Output(sys.stdout)):
-            code = _invoke(app)
+            code = _invoke()
             sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()  # whoever read the output wants no more
@@ -144,7 +144,7 @@ def run_app(app: typer.Typer) -> None:
     sys.exit(code)
 
 
-def _invoke(app: typer.Typer) -> int:
+def _invoke() -> int:
     """The verb itself. Typer's own `main` is left out, since it answers closed pipes and Ctrl-C in its own way."""
     command = typer.main.get_command(app)
     try:
@@ -178,7 +178,9 @@ def explained(error: BaseException) -> tuple[str, int]:
         return "interrupted", 130
     # Typer's usage errors are click's, or those of its own copy of click, by version: told by their shape.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        return _usage(error), EXIT_USER
+        message = " ".join(error.format_message().split()).removesuffix(".")
+        context = getattr(error, "ctx", None)
+        return f"{message}; see {context.command_path if context else 'foretext'} --help", EXIT_USER
     from foretext.runs.machine import is_out_of_memory
 
     if is_out_of_memory(error):
@@ -192,17 +194,6 @@ def explained(error: BaseException) -> tuple[str, int]:
         f"{TRACEBACK}=1 shows where",
         EXIT_BUG,
     )
-
-
-def _usage(error: BaseException) -> str:
-    message = " ".join(error.format_message().split()).removesuffix(".")  # type: ignore[attr-defined]
-    context = getattr(error, "ctx", None)
-    return f"{message}; see {context.command_path if context else 'foretext'} --help"
-
-
-def main() -> None:
-    """The program `foretext`."""
-    run_app(app)
 
 
 if __name__ == "__main__":

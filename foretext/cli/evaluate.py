@@ -89,7 +89,8 @@ def evaluate(
         check_output(confusion)
     model = load_run(run)
     if isinstance(model, LanguageModel):
-        _check_reads_text(model, run, files[0])
+        pairs = model.model.system.reads == "pairs"
+        refuse_if(pairs, f"{run} translates: give --source FILE --target FILE instead of {files[0]}")
         refuse(of_rows, f"is for labelled rows, and {run} reads text; leave it out")
         refuse(of_classes, f"is for classes, and {run} is a language model without a task; leave it out")
         refuse(of_tasks, f"is for a task, and {run} is a language model without one; leave it out")
@@ -111,12 +112,6 @@ def evaluate(
         from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 
         confusion_matrix_png(scores, confusion)
-
-
-def _check_reads_text(model: LanguageModel, run: Path, file: str) -> None:
-    refuse_if(
-        model.model.system.reads == "pairs", f"{run} translates: give --source FILE --target FILE instead of {file}"
-    )
 
 
 def _translations(
@@ -158,9 +153,7 @@ def show_perplexity(
         *notes,
     ]
     if measured.pseudo:
-        lines.append(
-            "each token was masked alone and seen from both sides: this does not compare with a causal model's"
-        )
+        lines.append(ALONE)
     elif not measured.comparable:
         lines.append("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
     show(as_json, measured.to_dict(), lines)

@@ -23,7 +23,7 @@ from foretext.cli.input import (
     labelled_rows,
     other_tasks,
     parse_columns,
-    unlabelled_documents,
+    read_texts,
     unlabelled_lines,
 )
 from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
@@ -156,7 +156,7 @@ def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, er
     """Unlabelled text: documents for views, sentences for a system that learns from these."""
     if not files:
         return []
-    return unlabelled_lines(files, errors) if sentences else unlabelled_documents(files, column, errors)
+    return unlabelled_lines(files, errors) if sentences else read_texts(files, column, "auto", errors)
 
 
 def _asked(

@@ -12,6 +12,7 @@ import typer
 
 from foretext.cli.output import progress, show_notes, shown_notes
 from foretext.errors import UserError, refuse_if
+from foretext.text.corpus.text_files import ERRORS, decode, read_bytes, read_text, text_lines
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
@@ -80,7 +81,6 @@ def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
 def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]:
     """What --config's file says, then what --set says, so that --set counts where both say something."""
     from foretext.config import setting_of, settings_in
-    from foretext.text.corpus.text_files import read_bytes
 
     said = [setting_of(one) for one in sets or ()]
     if config is None:
@@ -144,8 +144,6 @@ def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
 
 
 def _check_errors(errors: str) -> None:
-    from foretext.text.corpus.text_files import ERRORS
-
     refuse_if(errors not in ERRORS, f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
 
 
@@ -210,17 +208,6 @@ def unlabelled_lines(files: list[str], errors: str) -> list[str]:
         return read_sentences(files, errors, progress("reading"), notes)
 
 
-def unlabelled_documents(files: list[str], column: str | None, errors: str) -> list[str]:
-    """Texts to learn from, as `pretrain` reads them."""
-    from foretext.text.corpus.readers import ReadOptions, all_documents, find_files
-
-    _check_errors(errors)
-    notes: list[str] = []
-    texts = all_documents(find_files(files), ReadOptions(column, errors=errors), progress("reading"), notes)
-    show_notes(notes)
-    return texts
-
-
 def rows_for(
     model: TaskModel, file: Path, columns: dict[str, str] | None, format: str | None, errors: str, need_labels: bool
 ) -> Read:
@@ -260,16 +247,12 @@ def rows_to_predict(
 
 def standard_input(errors: str = "strict") -> str:
     """All of standard input, decoded as files are."""
-    from foretext.text.corpus.text_files import decode
-
     with shown_notes() as notes:
         return decode(sys.stdin.buffer.read(), "standard input", errors, notes)
 
 
 def lines_of(file: Path, errors: str) -> list[str]:
     """The lines of a text file."""
-    from foretext.text.corpus.text_files import read_text, text_lines
-
     with shown_notes() as notes:
         return list(text_lines(read_text(file, errors, notes)))
 
@@ -278,5 +261,6 @@ def read_texts(files: list[str], column: str | None, documents: str, errors: str
     """The documents of text files."""
     from foretext.text.corpus.readers import ReadOptions, all_documents, find_files
 
+    _check_errors(errors)
     with shown_notes() as notes:
         return all_documents(find_files(files), ReadOptions(column, documents, errors), progress("reading"), notes)

@@ -88,14 +88,21 @@ class RunWriter:
             assert is_safe_name(name) and name not in _RESERVED, f"{name}: no name for a run's file"
         assert not set(files) & set(remove), "a file both written and removed"
         self._lock.ensure()
+        root = self.run.path
         try:
             self.log.sync()  # the position in this commit counts on what is in the log
             newest = self.run.newest()
-            self._check_untouched(newest, files)
+            # No one else's work is overwritten: neither another writer's nor a file that only happens to be here.
+            changed = ({} if newest is None else newest.files) != self._files
+            refuse_if(changed, f"{root}: changed by another process since this one opened it; nothing was written")
+            for path in [inside(root, name) for name in files if name not in self._files]:
+                refuse_if(
+                    path.exists(), f"{path} is in the way and not part of this run: move it, or choose another --out"
+                )
             self._finish(newest)
-            newest = publish(self.run.path, self._files, files, remove)
+            newest = publish(root, self._files, files, remove)
         except OSError as error:
-            raise write_error(self.run.path, error, sum(map(_size, files.values()))) from None
+            raise write_error(root, error, sum(map(_size, files.values()))) from None
         self._files = newest.files
         self._finish(newest)
 
@@ -106,19 +113,6 @@ class RunWriter:
         except OSError as error:
             # The commit itself stands; a later writer finishes it.
             raise write_error(self.run.path, error) from None
-
-    def _check_untouched(self, newest: Commit | None, files: Collection[str]) -> None:
-        """No one else's work is overwritten: neither another writer's nor a file that only happens to be here."""
-        refuse_if(
-            ({} if newest is None else newest.files) != self._files,
-            f"{self.run.path}: changed by another process since this one opened it; nothing was written",
-        )
-        for name in files:
-            path = inside(self.run.path, name)
-            refuse_if(
-                name not in self._files and path.exists(),
-                f"{path} is in the way and not part of this run: move it, or choose another --out",
-            )
 
 
 def _size(content: Content) -> int:
@@ -186,7 +180,10 @@ def finish(commit: Commit) -> None:
             with contextlib.suppress(FileNotFoundError):  # a writer that does not see our lock was faster
                 waiting.replace(place)
             folders.add(place.parent)
-    removed = [inside(root, name) for name in _removed(commit) if name not in commit.files]
+    gone: Collection[str] = commit.removed
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        gone = read_manifest(root / commit.folder / _REMOVED)
+    removed = [inside(root, name) for name in gone if name not in commit.files]
     for place in removed:
         on_stage(f"remove {place.name}")
         place.unlink(missing_ok=True)
@@ -200,12 +197,6 @@ def finish(commit: Commit) -> None:
         if place.parent != root:
             with contextlib.suppress(OSError):
                 place.parent.rmdir()  # which removes an empty one only
-
-
-def _removed(commit: Commit) -> tuple[str, ...]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return tuple(read_manifest(commit.root / commit.folder / _REMOVED))
-    return commit.removed
 
 
 def sweep(root: Path, commit: Commit | None) -> None:

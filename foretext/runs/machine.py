@@ -154,14 +154,11 @@ def out_of_memory_as_user_error(micro_batch: int | None = None) -> Iterator[None
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        raise UserError(f"out of memory: {_smaller_batch(micro_batch)}", EXIT_MACHINE) from None
-
-
-def _smaller_batch(micro_batch: int | None) -> str:
-    if micro_batch == 1:
-        return "the batch at a time is already 1: choose a smaller --size or a shorter context"
-    half = "…" if micro_batch is None else f"{micro_batch // 2} (it was {micro_batch})"
-    return f"try a smaller batch at a time: --set training.micro_batch={half}"
+        half = "…" if micro_batch is None else f"{micro_batch // 2} (it was {micro_batch})"
+        smaller = f"try a smaller batch at a time: --set training.micro_batch={half}"
+        if micro_batch == 1:
+            smaller = "the batch at a time is already 1: choose a smaller --size or a shorter context"
+        raise UserError(f"out of memory: {smaller}", EXIT_MACHINE) from None
 
 
 def tune_allocator() -> None:

@@ -191,17 +191,13 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     run = RunDirectory(path)
     config = read_config(run)
     tokenizer = load_tokenizer(run, config.run)
-    where = str(run.path / "model.safetensors")
+    where, tensors = str(run.path / "model.safetensors"), {}
     if _reads_trunk(config):
-        refuse_if(
-            not run.has("model.safetensors"),
-            f"{run.path}: there are no weights before the first checkpoint; train on with --resume",
-        )
+        missing = not run.has("model.safetensors")
+        refuse_if(missing, f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
         tensors = run.load_tensors("model.safetensors")
         check_amount(config.model, tensors, where, "[model] in config.toml")
-        model = _assembled(config, tokenizer, tensors, where, device)
-    else:
-        model = _built(config, tokenizer, "meta")
+    model = _assembled(config, tokenizer, tensors, where, device)
     model.run = run
     if isinstance(config, FinetuneConfig) and config.views is not None:
         from foretext.runs.views import load_views
@@ -229,10 +225,11 @@ def _assembled(
     where: str,
     device: torch.device | str = "cpu",
 ) -> SavedModel:
-    model = _built(config, tokenizer, "cpu")
-    whole = _whole(model)
-    put_weights(whole, tensors, where)
-    whole.to(device).eval()
+    reads = _reads_trunk(config)
+    model = _built(config, tokenizer, "cpu" if reads else "meta")
+    if reads:
+        put_weights(_whole(model), tensors, where)
+        _whole(model).to(device).eval()
     return model
 
 
@@ -266,13 +263,9 @@ def model_tensors(model: SavedModel) -> dict[str, Tensor]:
 
 def model_state(model: SavedModel) -> dict[str, Any]:
     """A model as plain data, texts and arrays: what its run directory would hold."""
-    state = {
-        "config": model.config.text(),
-        "tokenizer": model.tokenizer.to_json(),
-        "weights": {},
-    }
-    if _reads_trunk(model.config):
-        state["weights"] = {name: tensor.numpy() for name, tensor in model_tensors(model).items()}
+    tensors = model_tensors(model) if _reads_trunk(model.config) else {}
+    weights = {name: tensor.numpy() for name, tensor in tensors.items()}
+    state = {"config": model.config.text(), "tokenizer": model.tokenizer.to_json(), "weights": weights}
     if model.views is not None:
         from foretext.runs.views import views_state
 
@@ -285,11 +278,7 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     where = "the saved state"
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}
     tokenizer = tokenizer_from_json(state["tokenizer"], where)
-    config = config_in(state["config"], where)
-    if _reads_trunk(config):
-        model = _assembled(config, tokenizer, tensors, where)
-    else:
-        model = _built(config, tokenizer, "meta")
+    model = _assembled(config_in(state["config"], where), tokenizer, tensors, where)
     if "views" in state:
         from foretext.runs.views import views_of
 

@@ -41,19 +41,18 @@ SMALLER_RUN = "a smaller pre-trained RUN (with --system: a smaller --size)"
 def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
     """The plan of a pre-training on `corpus` tokens, at so many tokens a second in each stage."""
     job = loop.job
-    run = expected(loop, speeds)
+    steps, tokens, seconds = expected(loop, speeds)
     micro = job.stages[-1].micro_batch
     memory = Memory(model, micro, model.context, head=head_size(job.objective), carried=job.carried)
-    steps = f"about {run.steps:,} steps of {run.tokens / run.steps:,.0f} tokens"
-    speed = f"{run.tokens / run.seconds:,.0f} tokens/s"
+    made = f"about {steps:,} steps of {tokens / steps:,.0f} tokens at {tokens / seconds:,.0f} tokens/s"
     return _told(
         ("model", f"{model.parameters():,} parameters: {model.describe()}"),
-        ("text", f"{corpus:,} tokens; {_passes(run.tokens / max(1, corpus), job.config.dropout)}"),
-        ("budget", f"{job.budget}: {steps} at {speed}{_warmup(job.config.warmup_steps, run.steps)}"),
+        ("text", f"{corpus:,} tokens; {_passes(tokens / max(1, corpus), job.config.dropout)}"),
+        ("budget", f"{job.budget}: {made}{_warmup(job.config.warmup_steps, steps)}"),
         ("sequences", _lengths(job.objective.lengths(model.context))),
         ("streams", _streams(loop, model.context)),
-        ("time", f"about {clock(run.seconds)}"),
-        ("warning", little_read(run.tokens / max(1, corpus), run.seconds)),
+        ("time", f"about {clock(seconds)}"),
+        ("warning", little_read(tokens / max(1, corpus), seconds)),
         *_machine(loop, memory),
     )
 
@@ -219,17 +218,8 @@ def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: i
     return tokens / best
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a budget comes to."""
-
-    steps: int
-    tokens: int
-    seconds: float
-
-
-def expected(loop: Loop, speeds: Sequence[float]) -> Expected:
-    """What the budget comes to, at so many tokens a second in each stage."""
+def expected(loop: Loop, speeds: Sequence[float]) -> tuple[int, int, float]:
+    """The steps, tokens and seconds that the budget comes to, at so many tokens a second in each stage."""
     budget = loop.job.budget
     steps = tokens = seconds = before = 0.0
     for stage, speed in zip(loop.job.stages, speeds, strict=True):
@@ -242,7 +232,7 @@ def expected(loop: Loop, speeds: Sequence[float]) -> Expected:
         steps += made
         tokens += made * step_tokens
         seconds += made * step_tokens / speed
-    return Expected(max(1, round(steps)), round(tokens), seconds)
+    return max(1, round(steps)), round(tokens), seconds
 
 
 def _finetuning_time(loop: Loop, updates: int, epochs: int, turns: Sequence[tuple[int, int]], valid: Encoded) -> str:

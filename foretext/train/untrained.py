@@ -14,9 +14,9 @@ from foretext.config import Setting, apply_sets, setting_of
 from foretext.errors import refuse_if
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, load_tokenizer
+from foretext.runs.reading import given_vectors
 from foretext.runs.report import Note, Reporter, Work
 from foretext.runs.run_config import ModelSections, RunConfig, read_config
-from foretext.runs.run_vectors import given_vectors
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of

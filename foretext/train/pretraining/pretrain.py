@@ -30,7 +30,7 @@ from foretext.objectives.base import Draw, Objective
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads
-from foretext.runs.model import SavedModel, mean_losses, put_weights
+from foretext.runs.model import mean_losses, put_weights
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.systems import system_named
@@ -123,7 +123,9 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     trunk = system.build_trunk(TrunkParts(model, setup.tokenizer)).to(device)
     parts = ObjectiveParts(model, config.objective, setup.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
-    shards = _open_shards(setup, objective)
+    ids = objective.ids(setup.tokenizer)
+    shards = TokenShards.open(run.path / TOKENS, "train", verify=True, ids=ids)
+    TokenShards.open(run.path / TOKENS, "valid", verify=False, ids=ids)  # looked at before the work begins
     _take_over(setup, trunk, objective)
     stages = []
     for until, context in objective.lengths(model.context):
@@ -157,25 +159,39 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     return loop
 
 
-def _open_shards(setup: RunSetup, objective: Objective) -> TokenShards:
-    """Those to train on; those to validate with are looked at too."""
-    ids = objective.ids(setup.tokenizer)
-    shards = TokenShards.open(setup.run.path / TOKENS, "train", verify=True, ids=ids)
-    TokenShards.open(setup.run.path / TOKENS, "valid", verify=False, ids=ids)
-    return shards
+NEW = -1  # in place of an old id: the old vocabulary has no such piece
 
 
 def _take_over(setup: RunSetup, trunk: Trunk, objective: Objective) -> None:
-    """What new weights begin with: vectors out of a file, and those of the run to go on from."""
-    config, source = setup.config, setup.config.data.starts_from
+    """What new weights begin with: vectors out of a file, and those of the run to go on from. For another vocabulary,
+    of weights with a row for each piece the rows of pieces that both have, and for new ones the mean of all old rows.
+    """
+    config, where = setup.config, setup.config.data.starts_from
     if setup.vectors is not None:
         trunk.put_vectors(setup.vectors)
-    if source is None or config.start is None or setup.run.has(POSITION):
+    if where is None or config.start is None or setup.run.has(POSITION):
         return
-    if config.start.vocabulary == "kept":
-        take_weights(setup.started_model, trunk, objective, config.model.vocabulary, source)
-    else:
-        take_for_vocabulary(setup.started_model, trunk, objective, setup.tokenizer, source, setup.reporter.note)
+    started, ids = setup.started_model, None
+    if config.start.vocabulary == "new":
+        ids = old_ids(setup.tokenizer, started.tokenizer)
+        setup.reporter.note(
+            f"of the vocabulary's {setup.tokenizer.size:,} pieces {int((ids != NEW).sum()):,} are known to {where}; "
+            "the others begin as their mean"
+        )
+    elif started.model_config.vocabulary < config.model.vocabulary:  # the same, grown at its end
+        started.trunk.grow_vocabulary(config.model.vocabulary)
+    rows = started.system.piece_rows
+    put_weights(trunk, _renumbered(started.trunk.state_dict(), "trunk", rows, ids), where)
+    if started.objective is not None:
+        put_weights(objective, _renumbered(started.objective.state_dict(), "task", rows, ids), where)
+
+
+def _renumbered(
+    state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray | None
+) -> dict[str, Tensor]:
+    if ids is None:
+        return state
+    return {name: carried_rows(x, ids) if f"{part}.{name}".startswith(rows) else x for name, x in state.items()}
 
 
 def validator(
@@ -210,43 +226,6 @@ def validator(
         return values
 
     return evaluate
-
-
-NEW = -1  # in place of an old id: the old vocabulary has no such piece
-
-
-def take_weights(started: SavedModel, trunk: Trunk, objective: Objective, vocabulary: int, where: str) -> None:
-    """All weights, for the same vocabulary, or for one that has grown at its end."""
-    if started.model_config.vocabulary < vocabulary:
-        started.trunk.grow_vocabulary(vocabulary)
-    put_weights(trunk, started.trunk.state_dict(), where)
-    if started.objective is not None:
-        put_weights(objective, started.objective.state_dict(), where)
-
-
-def take_for_vocabulary(
-    started: SavedModel,
-    trunk: Trunk,
-    objective: Objective,
-    tokenizer: Tokenizer,
-    where: str,
-    note: Callable[[str], None],
-) -> None:
-    """All weights; of those with a row for each piece, the rows of pieces that both vocabularies have, and for new ones
-    the mean of all old rows."""
-    ids = old_ids(tokenizer, started.tokenizer)
-    known = int((ids != NEW).sum())
-    note(
-        f"of the vocabulary's {tokenizer.size:,} pieces {known:,} are known to {where}; the others begin as their mean"
-    )
-    rows = started.system.piece_rows
-    put_weights(trunk, _renumbered(started.trunk.state_dict(), "trunk", rows, ids), where)
-    if started.objective is not None:
-        put_weights(objective, _renumbered(started.objective.state_dict(), "task", rows, ids), where)
-
-
-def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray) -> dict[str, Tensor]:
-    return {name: carried_rows(x, ids) if f"{part}.{name}".startswith(rows) else x for name, x in state.items()}
 
 
 def old_ids(new: Tokenizer, old: Tokenizer) -> np.ndarray:

@@ -21,9 +21,9 @@ from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space
 from foretext.runs.model import SavedModel, load_model, load_tokenizer
+from foretext.runs.reading import given_vectors
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, DataConfig, PretrainConfig, read_config
-from foretext.runs.run_vectors import given_vectors
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
