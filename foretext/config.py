@@ -3,22 +3,21 @@
 A configuration is a dictionary `section name → dataclass`. What a user writes (a TOML file, `--set section.key=value`)
 is checked against the dataclass's annotations; whatever does not fit is a `UserError` that names the place and, for an
 unknown key, the nearest one. The writer is canonical: the same configuration always gives the same bytes, so that a
-run's `config.toml` can be compared and hashed. Supported values: str, int, float, bool, lists of these, and one level
-of tables inside a section. TOML has no null: None is left out, so an optional field's default has to be None.
+run's `config.toml` can be compared and hashed. Supported values: str, int, float, bool, lists of one of these, and one
+level of tables inside a section. TOML has no null: None is left out, so an optional field's default has to be None.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import math
 import re
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -135,8 +134,7 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     for field in dataclasses.fields(cls):
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         refuse_if(field.name not in values and not optional, f"{where}: the key {field.name!r} is missing")
-    with _named(where):
-        return cls(**values)
+    return cls(**values)
 
 
 def build_sections(classes: Mapping[str, type], mapping: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -213,17 +211,7 @@ def _with(section: Any, names: Sequence[str], setting: Setting) -> Any:
         value = {**current, names[1]: _read(setting, typing.get_args(hints[name])[1])}
     else:
         raise UserError(f"{where}: {name} is not a table")
-    with _named(where):
-        return dataclasses.replace(section, **{name: value})
-
-
-@contextlib.contextmanager
-def _named(where: str) -> Iterator[None]:
-    """What a dataclass's own `__post_init__` refuses, as an error that names the place."""
-    try:
-        yield
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
+    return dataclasses.replace(section, **{name: value})
 
 
 def _hints(cls: type) -> dict[str, Any]:
@@ -253,9 +241,11 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     """`value` as the annotation `hint` has it, or a UserError."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in UNIONS:
-        return None if value is None else _first_that_fits(value, hint, where)
-    if origin in (tuple, list):
-        return _checked_sequence(value, origin, args, where)
+        return None if value is None else _checked(value, _but_none(hint), where)
+    if origin is tuple and isinstance(value, list | tuple):
+        # A --set is named as it was typed; the value that does not fit tells which one is meant.
+        places = [where if where.startswith(SET) else f"{where}[{index}]" for index in range(len(value))]
+        return tuple(_checked(item, args[0], place) for item, place in zip(value, places))
     if origin is dict and isinstance(value, Mapping):
         return {str(key): _checked(item, args[1], f"{where}.{key}") for key, item in value.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -268,6 +258,11 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     raise UserError(f"{where}: must be {_described(hint)}, not {_shown(value)}")
 
 
+def _but_none(hint: Any) -> Any:
+    """What an optional value is if it is there."""
+    return next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a single value has exactly this type, so that true is no number; nan is none either."""
     if typing.get_origin(hint) is Literal:
@@ -275,42 +270,15 @@ def _fits(value: Any, hint: Any) -> bool:
     return type(value) is hint and not (hint is float and math.isnan(value))
 
 
-def _first_that_fits(value: Any, hint: Any, where: str) -> Any:
-    options = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
-    if len(options) == 1:
-        return _checked(value, options[0], where)
-    # An exact type first, so that 3 for `float | int` stays a whole number.
-    for option in sorted(options, key=lambda option: option is not type(value)):
-        with contextlib.suppress(UserError):
-            return _checked(value, option, where)
-    raise UserError(f"{where}: must be {_described(hint)}, not {_shown(value)}")
-
-
-def _checked_sequence(value: Any, origin: type, args: tuple[Any, ...], where: str) -> Any:
-    if not isinstance(value, list | tuple):
-        raise UserError(f"{where}: must be a list, not {_shown(value)}")
-    if origin is list or (len(args) == 2 and args[1] is Ellipsis):
-        args = (args[0],) * len(value)
-    elif len(args) != len(value):
-        raise UserError(f"{where}: must be a list of {len(args)} values, not {len(value)}")
-    # A --set is named as it was typed; the value that does not fit tells which one is meant.
-    places = [where if where.startswith(SET) else f"{where}[{index}]" for index in range(len(value))]
-    return origin(map(_checked, value, args, places))
-
-
 def _from_text(text: str, hint: Any) -> Any:
     """What the text of a `--set` stands for where `hint` is wanted: no quotes needed, lists as `a,b` or `[a, b]`. Text
     that is no such value stays text, for `_checked` to refuse."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in UNIONS:
-        if types.NoneType in args and text.lower() in ("none", ""):
-            return None
-        strictest_first = sorted(args, key=lambda option: (option is str, option is float))
-        return next((value for option in strictest_first if (value := _from_text(text, option)) != text), text)
-    if origin in (tuple, list):
+        return None if text.lower() in ("none", "") else _from_text(text, _but_none(hint))
+    if origin is tuple:
         inner = text.removeprefix("[").removesuffix("]").strip()
-        kinds = itertools.cycle(arg for arg in args if arg is not Ellipsis)
-        return [_from_text(item.strip(), kind) for item, kind in zip(inner.split(","), kinds)] if inner else []
+        return [_from_text(item.strip(), args[0]) for item in inner.split(",")] if inner else []
     if origin is Literal:
         return next((arg for arg in args if str(arg) == text), text)
     with contextlib.suppress(KeyError, ValueError):
@@ -331,13 +299,11 @@ SINGLE_VALUES: dict[Any, Callable[[str], Any]] = {
 
 
 def _described(hint: Any) -> str:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in UNIONS:
-        return " or ".join(_described(arg) for arg in args if arg is not types.NoneType)
-    if origin is Literal:
-        return f"one of {', '.join(map(str, args))}"
+    if typing.get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, typing.get_args(hint)))}"
+    kinds = {tuple: "a list", dict: "a table"}
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return "a table" if origin is dict or dataclasses.is_dataclass(hint) else words.get(hint, str(hint))
+    return words.get(hint) or kinds.get(typing.get_origin(hint), str(hint))
 
 
 def _shown(value: Any) -> str:

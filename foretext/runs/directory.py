@@ -257,10 +257,8 @@ class RunDirectory:
 
         def use(path: Path, file: BufferedReader) -> dict[str, Tensor]:
             length = int.from_bytes(file.read(8), "little")
-            refuse_if(
-                length > _MAX_HEADER,
-                f"{path}: refused: a header of {size_text(length)}; at most {size_text(_MAX_HEADER)}",
-            )
+            if length > _MAX_HEADER:
+                raise UserError(f"{path}: refused: a header of {size_text(length)}; at most {size_text(_MAX_HEADER)}")
             try:
                 tensors = load_file(path, device=device)
             except (SafetensorError, ValueError, OverflowError) as error:
