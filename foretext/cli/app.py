@@ -16,7 +16,7 @@ from foretext import __version__
 from foretext.cli.evaluate import evaluate
 from foretext.cli.features import features
 from foretext.cli.finetune import finetune
-from foretext.cli.generate import generate
+from foretext.cli.generate import generate, translate
 from foretext.cli.predict import predict
 from foretext.cli.pretrain import pretrain
 from foretext.cli.prompt import prompt
@@ -32,7 +32,6 @@ from foretext.cli.short_verbs import (
     systems,
     tokens,
 )
-from foretext.cli.translate import translate
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
 EXIT_BROKEN_PIPE = 141

@@ -68,10 +68,9 @@ def tokens(
 ) -> None:
     """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
     from foretext.runs.directory import RunDirectory
-    from foretext.runs.inspection import pieces_of, sequences_of
+    from foretext.runs.inspection import sequences_of
 
-    text = [text_argument(part, "TEXT") for part in text]
-    found = sequences_of(RunDirectory(run), text) or [pieces_of(RunDirectory(run), part) for part in text]
+    found = sequences_of(RunDirectory(run), [text_argument(part, "TEXT") for part in text])
     record = [[{"id": id, "piece": piece} for id, piece in sequence] for sequence in found]
     show(as_json, record, map(aligned_pieces, found))
 
