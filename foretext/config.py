@@ -15,11 +15,10 @@ import json
 import math
 import re
 import tomllib
-import types
-import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from foretext.errors import UserError, closest, refuse_if
 
@@ -32,7 +31,7 @@ _DEEP_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){8}")  # to
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _LINE = 120
 SET = "--set "
-UNIONS = (typing.Union, types.UnionType)
+UNIONS = (Union, UnionType)
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -81,28 +80,21 @@ def _entry(key: str, value: Any) -> str:
 
 
 def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _string(key)
+    return key if _BARE_KEY.fullmatch(key) else _value(key)
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return _string(value)
     if isinstance(value, list):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
-    raise TypeError(f"no TOML form for {type(value).__name__}")
-
-
-def _string(text: str) -> str:
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    # What JSON writes is TOML, except that TOML wants DEL escaped.
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     refuse_if(
         any("\ud800" <= char <= "\udfff" for char in text),
-        f"{text!r} is not valid text and cannot stand in a configuration: use another name",
+        f"{value!r} is not valid text and cannot stand in a configuration: use another name",
     )
-    # JSON's escapes are TOML's too, except that TOML wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return text
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -208,14 +200,14 @@ def _with(section: Any, names: Sequence[str], setting: Setting) -> Any:
     elif dataclasses.is_dataclass(current):
         value = _with(current, names[1:], setting)
     elif isinstance(current, dict):
-        value = {**current, names[1]: _read(setting, typing.get_args(hints[name])[1])}
+        value = {**current, names[1]: _read(setting, get_args(hints[name])[1])}
     else:
         raise UserError(f"{where}: {name} is not a table")
     return dataclasses.replace(section, **{name: value})
 
 
 def _hints(cls: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
+    hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
@@ -239,7 +231,7 @@ def _read(setting: Setting, hint: Any) -> Any:
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
     """`value` as the annotation `hint` has it, or a UserError."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
         return None if value is None else _checked(value, _but_none(hint), where)
     if origin is tuple and isinstance(value, list | tuple):
@@ -260,20 +252,20 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
 
 def _but_none(hint: Any) -> Any:
     """What an optional value is if it is there."""
-    return next(arg for arg in typing.get_args(hint) if arg is not types.NoneType)
+    return next(arg for arg in get_args(hint) if arg is not NoneType)
 
 
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a single value has exactly this type, so that true is no number; nan is none either."""
-    if typing.get_origin(hint) is Literal:
-        return any(value == arg and type(value) is type(arg) for arg in typing.get_args(hint))
+    if get_origin(hint) is Literal:
+        return any(value == arg and type(value) is type(arg) for arg in get_args(hint))
     return type(value) is hint and not (hint is float and math.isnan(value))
 
 
 def _from_text(text: str, hint: Any) -> Any:
     """What the text of a `--set` stands for where `hint` is wanted: no quotes needed, lists as `a,b` or `[a, b]`. Text
     that is no such value stays text, for `_checked` to refuse."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
         return None if text.lower() in ("none", "") else _from_text(text, _but_none(hint))
     if origin is tuple:
@@ -299,11 +291,11 @@ SINGLE_VALUES: dict[Any, Callable[[str], Any]] = {
 
 
 def _described(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return f"one of {', '.join(map(str, typing.get_args(hint)))}"
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
     kinds = {tuple: "a list", dict: "a table"}
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return words.get(hint) or kinds.get(typing.get_origin(hint), str(hint))
+    return words.get(hint) or kinds.get(get_origin(hint), str(hint))
 
 
 def _shown(value: Any) -> str:

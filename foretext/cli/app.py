@@ -14,16 +14,13 @@ import typer
 
 from foretext import __version__
 from foretext.cli.evaluate import evaluate
-from foretext.cli.features import features
 from foretext.cli.finetune import finetune
 from foretext.cli.generate import generate, translate
-from foretext.cli.predict import predict
-from foretext.cli.pretrain import pretrain
-from foretext.cli.prompt import prompt
-from foretext.cli.short_verbs import (
+from foretext.cli.other_verbs import (
     attention,
     demo,
     export,
+    features,
     fill,
     import_,
     info,
@@ -32,6 +29,9 @@ from foretext.cli.short_verbs import (
     systems,
     tokens,
 )
+from foretext.cli.predict import predict
+from foretext.cli.pretrain import pretrain
+from foretext.cli.prompt import prompt
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
 EXIT_BROKEN_PIPE = 141

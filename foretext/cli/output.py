@@ -23,7 +23,7 @@ from foretext.runs.machine import clock
 from foretext.runs.report import Reporter, StepReport, StopRequest
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
     from foretext.tasks.scores.metrics import Scores
     from foretext.tasks.views.baselines import Baseline
@@ -110,7 +110,6 @@ class Terminal(Reporter):
         self.console = Console(stderr=True, highlight=False)
         self.live = self.console.is_terminal
         self._bar: Progress | None = None
-        self._bar_id: TaskID | None = None
         self._title = ""
         self._since = 0.0
         self._last_plain = 0.0
@@ -165,9 +164,8 @@ class Terminal(Reporter):
             columns = (TextColumn("{task.description}"), BarColumn(), *known)
             self._bar = Progress(*columns, console=self.console, transient=True)
             self._bar.start()
-            self._bar_id = self._bar.add_task(title, total=total or None)
-        assert self._bar_id is not None
-        self._bar.update(self._bar_id, completed=done, total=total or None)
+            self._bar.add_task(title, total=total or None)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total or None)
 
     def _show(self, line: str) -> None:
         if self.live:

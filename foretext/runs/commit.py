@@ -49,7 +49,7 @@ from foretext.runs.directory import (
     stamp,
 )
 from foretext.runs.lock import LOCK, Lock, Owner
-from foretext.runs.machine import write_error
+from foretext.runs.machine import write_error, writing_to
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -89,7 +89,7 @@ class RunWriter:
         assert not set(files) & set(remove), "a file both written and removed"
         self._lock.ensure()
         root = self.run.path
-        try:
+        with writing_to(root, sum(map(_size, files.values()))):
             self.log.sync()  # the position in this commit counts on what is in the log
             newest = self.run.newest()
             # No one else's work is overwritten: neither another writer's nor a file that only happens to be here.
@@ -101,18 +101,13 @@ class RunWriter:
                 )
             self._finish(newest)
             newest = publish(root, self._files, files, remove)
-        except OSError as error:
-            raise write_error(root, error, sum(map(_size, files.values()))) from None
         self._files = newest.files
         self._finish(newest)
 
     def _finish(self, newest: Commit | None) -> None:
-        try:
+        with writing_to(self.run.path):  # the commit itself stands; a later writer finishes it
             if newest is not None:
                 finish(newest)
-        except OSError as error:
-            # The commit itself stands; a later writer finishes it.
-            raise write_error(self.run.path, error) from None
 
 
 def _size(content: Content) -> int:
@@ -283,10 +278,8 @@ class MetricsLog:
     def _open(self) -> int:
         if self._descriptor is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            try:
+            with writing_to(self.path):
                 self._descriptor = os.open(self.path, flags, 0o666)
-            except OSError as error:
-                raise write_error(self.path, error) from None
         return self._descriptor
 
     def size(self) -> int:

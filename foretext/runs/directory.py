@@ -70,8 +70,12 @@ def inside(root: Path, name: str) -> Path:
 
 def open_plain(path: Path) -> BufferedReader:
     """Opens an ordinary file for reading; never a link, a device or a pipe."""
-    # O_NONBLOCK: opening a pipe must not wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:  # O_NONBLOCK: opening a pipe must not wait for a writer
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise is_a_link(path) from None
+        raise
     file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
@@ -172,13 +176,8 @@ def _journal(root: Path) -> Commit | None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        with open_plain(path) as file:
-            data = file.read(_MAX_JSON + 1)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise is_a_link(path) from None
-        raise
+    with open_plain(path) as file:
+        data = file.read(_MAX_JSON + 1)
     refuse_if(
         len(data) > _MAX_JSON, f"{path}: too large ({_MAX_JSON:,} bytes at most): it is damaged, or not a run's file"
     )
@@ -357,8 +356,6 @@ def _reading_error(path: Path, error: UserError | OSError) -> UserError:
         return error
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path}: missing, though {MANIFEST} lists it: {_REMEDY}")
-    if error.errno == errno.ELOOP:
-        return is_a_link(path)
     return UserError(f"cannot read {path}: {error.strerror or error}")
 
 

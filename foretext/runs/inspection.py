@@ -231,10 +231,7 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
 
 
 def _differences(changes: Sequence[Change]) -> list[str]:
+    """In plain words; a key of a table inside a section with the table's name."""
     told = [change for change in changes if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER]
-    return [f"{_plain(change.key)} {change.new} ({change.old})" for change in told]
-
-
-def _plain(key: str) -> str:
-    """A key in plain words; of a table inside a section, with the table's name."""
-    return _PLAIN.get(key, key.partition(".")[2].replace(".", " ").replace("_", " "))
+    words = [_PLAIN.get(one.key, one.key.partition(".")[2].replace(".", " ").replace("_", " ")) for one in told]
+    return [f"{name} {change.new} ({change.old})" for name, change in zip(words, told)]

@@ -31,7 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.runs.machine import write_error
+from foretext.runs.machine import writing_to
 
 LOCK = "lock.json"
 _MAX_LOCK = 10_000
@@ -120,20 +120,17 @@ class Lock:
 
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self.path = folder / LOCK
-        self._folder = folder
         self._notice = notice
         self._descriptor: int | None = None
         self._token = secrets.token_hex(8)
         self._process = os.getpid()
 
     def __enter__(self) -> Lock:
-        try:
+        with writing_to(self.path):
             for _ in range(100):
                 if self._try():
                     return self
-        except OSError as error:
-            raise write_error(self.path, error) from None
-        raise UserError(f"{self._folder}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
+        raise UserError(f"{self.path.parent}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
 
     def __exit__(self, *_: object) -> None:
         if os.getpid() != self._process:
@@ -187,19 +184,19 @@ class Lock:
             return  # new, or its writer died while writing it
         if not owner.is_dead():
             raise self._refusal(contents)
-        self._notice(f"{self._folder}: took over the lock of {owner}, which is no longer running")
+        self._notice(f"{self.path.parent}: took over the lock of {owner}, which is no longer running")
 
     def _refusal(self, contents: dict[str, object]) -> UserError:
         owner = _owner(contents)
         since = f" since {contents['since']}" if isinstance(contents.get("since"), str) else ""
         if owner is None:
-            return UserError(f"{self._folder} is being written by another process: wait until it ends")
+            return UserError(f"{self.path.parent} is being written by another process: wait until it ends")
         if owner.is_dead():
             return UserError(
-                f"{self._folder}: {owner} has ended, but its child processes hold its lock: end them first"
+                f"{self.path.parent}: {owner} has ended, but its child processes hold its lock: end them first"
             )
         then = "or end it" if owner.host == host_name() else f"or, if that process is gone, remove {self.path}"
-        return UserError(f"{self._folder} is being written by {owner}{since}: wait until it ends, {then}")
+        return UserError(f"{self.path.parent} is being written by {owner}{since}: wait until it ends, {then}")
 
     def _write(self, descriptor: int) -> None:
         entry = vars(Owner.me()) | {"since": time.strftime("%Y-%m-%d %H:%M:%S"), "token": self._token}

@@ -85,6 +85,15 @@ def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
     return UserError(f"cannot write {path}: {reason}; what was saved before is intact", EXIT_MACHINE)
 
 
+@contextlib.contextmanager
+def writing_to(path: Path, bytes_needed: int = 0) -> Iterator[None]:
+    """What fails inside is a write under `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error, bytes_needed) from None
+
+
 def is_a_link(path: Path) -> UserError:
     return UserError(f"{path}: refused: a symbolic link; replace it by the file itself")
 

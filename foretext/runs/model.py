@@ -321,14 +321,12 @@ def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progres
     logits of each word's tags, or each token's as start and end."""
     trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
     found: dict[int, np.ndarray] = {}
-    for indices in length_batches([example.tokens for example in examples]):
+    for indices in length_batches([example.tokens for example in examples], progress=progress):
         batch = task.make([examples[index] for index in indices])
         # Without labels no loss is computed; the language model's would cost more than the scores.
         batch = replace(batch, labels=None, targets_BT=None).to(device)
         scores = task(trunk, batch).scores.float().cpu().numpy()
         found |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
-        if progress is not None:
-            progress(len(found), len(examples))
     return [found[index] for index in range(len(examples))]
 
 

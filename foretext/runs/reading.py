@@ -78,16 +78,12 @@ def states_of(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """The `states` of each reading, [tokens, width], batch by batch."""
     model.trunk.eval()
-    done = 0
-    for group in length_batches([len(reading.ids) for reading in readings]):
+    for group in length_batches([len(reading.ids) for reading in readings], progress=progress):
         ids_BT, mask_BT = padded([readings[number].ids for number in group])
         segments_BT = padded_segments([readings[number].segments for number in group], ids_BT.shape[1])
         states_BTD = states(Batch(ids_BT, mask_BT, segments_BT=segments_BT).to(model.device)).float().cpu().numpy()
         for row, number in enumerate(group):
             yield number, states_BTD[row, : len(readings[number].ids)]
-        done += len(group)
-        if progress is not None:
-            progress(done, len(readings))
 
 
 def text_states(model: SavedModel, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -147,8 +143,8 @@ def word_states(
     firsts = np.cumsum([0, *(len(row.words) for row in rows)])
     widths = model.model_config.layer_widths
     found = tuple(np.zeros((int(firsts[-1]), widths[layer]), dtype=np.float32) for layer in layers)
-    trunk, done = model.trunk.eval(), 0
-    for group in length_batches([example.tokens for example in encoded.examples]):
+    trunk = model.trunk.eval()
+    for group in length_batches([example.tokens for example in encoded.examples], progress=progress):
         examples = [encoded.examples[number] for number in group]
         states = trunk(model.head.make(examples).to(model.device), keep_layers=True).layers
         for layer, own in zip(layers, found):
@@ -156,9 +152,6 @@ def word_states(
             for row, number in enumerate(group):
                 window = encoded.windows[number]
                 own[firsts[window.sentence] + np.array(window.words)] = table[row, list(window.places)]
-        done += len(group)
-        if progress is not None:
-            progress(done, len(encoded.examples))
     return found
 
 

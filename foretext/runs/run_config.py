@@ -109,6 +109,12 @@ class Budget:
             return position.seconds + reserve >= 60.0 * self.minutes
         return self.progress(position) >= 1.0
 
+    def in_steps(self, tokens: float, speed: float) -> float:
+        """The steps that it comes to, of so many tokens each, at so many tokens a second."""
+        if self.minutes is not None:
+            return 60.0 * self.minutes * speed / tokens
+        return self.steps if self.steps is not None else (self.tokens or 0) / tokens
+
     def seconds_left(self, position: Position) -> float:
         if self.minutes is not None:
             return max(0.0, 60.0 * self.minutes - position.seconds)
@@ -213,9 +219,12 @@ def read_config(run: RunDirectory) -> PretrainConfig | FinetuneConfig:
 def config_in(text: str, where: str) -> PretrainConfig | FinetuneConfig:
     """What `ModelSections.text` gave, checked."""
     raw = from_toml(text, where)
-    if raw.get("run", {}).get("format", FORMAT) != FORMAT:
-        raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
-    system = _system_of(raw, where)
+    format = _said(raw, "run", "format")
+    refuse_if(format not in (None, FORMAT), f"{where}: written by a newer Foretext (format {format}); update foretext")
+    name = _said(raw, "run", "system")
+    if not isinstance(name, str | None):
+        raise UserError(f"{where}: [run] must name the system; restore it from a copy")
+    system = system_named(RunConfig.system if name is None else name)  # it names the classes of [model] and [objective]
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     names = _section_names(raw, system)
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
@@ -240,7 +249,7 @@ def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
 
 def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
     """Those that a run of its kind has, and those that it has only because another says so."""
-    if raw.get("run", {}).get("kind") != "finetune":
+    if _said(raw, "run", "kind") != "finetune":
         return (*_PRETRAINED, "start") if _said(raw, "data", "starts_from") else _PRETRAINED
     pooled = ("pooling",) if _said(raw, "transfer", "pooling") == "concat" else ()
     if "views" in raw:
@@ -253,15 +262,6 @@ def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
 def _said(raw: dict[str, Any], section: str, key: str) -> Any:
     found = raw.get(section)
     return found.get(key) if isinstance(found, dict) else None
-
-
-def _system_of(raw: dict[str, Any], where: str) -> System:
-    """The system, which names the dataclasses of [model] and [objective]."""
-    section = raw.get("run", {})
-    name = section.get("system", RunConfig.system) if isinstance(section, dict) else None
-    if not isinstance(name, str):
-        raise UserError(f"{where}: [run] must name the system; restore it from a copy")
-    return system_named(name)
 
 
 # -- the losses of a fine-tuning ---------------------------------------------------------------------------------------

@@ -3,11 +3,10 @@ memory and disk; and the refusal of what cannot fit."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -220,15 +219,11 @@ def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: i
 
 def expected(loop: Loop, speeds: Sequence[float]) -> tuple[int, int, float]:
     """The steps, tokens and seconds that the budget comes to, at so many tokens a second in each stage."""
-    budget = loop.job.budget
     steps = tokens = seconds = before = 0.0
     for stage, speed in zip(loop.job.stages, speeds, strict=True):
         part, before = stage.until - before, stage.until
         step_tokens = sum(batch.real_tokens for batch in loop.batches(0, stage)[1])
-        if budget.minutes is not None:
-            made = 60.0 * part * budget.minutes * speed / step_tokens
-        else:
-            made = part * (budget.steps if budget.steps is not None else (budget.tokens or 0) / step_tokens)
+        made = part * loop.job.budget.in_steps(step_tokens, speed)
         steps += made
         tokens += made * step_tokens
         seconds += made * step_tokens / speed
@@ -293,7 +288,7 @@ class Memory:
     def needed(self) -> int:
         """Bytes: the states, what is carried, and the activations of one micro-batch."""
         tokens = self.micro * self.length
-        read = dataclasses.replace(self.model, context=min(self.length, self.model.context))
+        read = replace(self.model, context=min(self.length, self.model.context))
         logits = read.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // read.vocabulary))
         return self.states() + self.held() + 4 * (read.activations(tokens) + logits)
 
@@ -302,8 +297,8 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     """UserError if training would not fit, to be asked before any work is done. A vocabulary that is not known yet
     counts as one piece, so that nothing is refused that might fit. `smaller`: what makes the model smaller; `built`:
     its weights are in memory already."""
-    known = dataclasses.replace(memory.model, vocabulary=memory.model.vocabulary or 1)
-    memory = dataclasses.replace(memory, model=known)
+    known = replace(memory.model, vocabulary=memory.model.vocabulary or 1)
+    memory = replace(memory, model=known)
     there = available_memory()
     if there is None:
         return

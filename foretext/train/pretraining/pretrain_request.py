@@ -3,10 +3,9 @@ with or gone on from, options and --set, checked before any work is done."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -117,7 +116,7 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
         "new text together, without --from",
     )
     size = size_named(system, old.run.size)
-    kept = dataclasses.replace(
+    kept = replace(
         old,
         run=_new_run(request, old.run),
         training=size.onward or size.pretraining,
@@ -154,7 +153,7 @@ def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[
         request.new_vocabulary and old.start is None,
         f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out",
     )
-    new = dataclasses.replace(
+    new = replace(
         old,
         run=_replaced(old.run, {name: getattr(request, name) for name in ("system", "size", "direction", "seed")}),
         data=_with_data(old.data, request),
@@ -227,7 +226,7 @@ def _with_start(start: StartConfig, request: PretrainRequest) -> StartConfig:
 
 def _replaced(section: Section, given: dict[str, Any]) -> Section:
     """`section` with what was given; None stands for 'not said'."""
-    return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
+    return replace(section, **{name: value for name, value in given.items() if value is not None})
 
 
 # -- what can be -------------------------------------------------------------------------------------------------------
@@ -237,7 +236,7 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
     """`config` after --set, checked. What [run] says is not for setting: it has options of its own."""
     check_seed(config.run.seed)
     sections = apply_sets({name: section for name, section in config.by_name().items() if name != "run"}, sets)
-    sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
+    sections["model"] = replace(sections["model"], dropout=sections["training"].dropout)
     changed = PretrainConfig(config.run, **sections)
     for section in (changed.training, changed.objective, changed.model, changed.tokenizer, changed.data, changed.start):
         if section is not None:

@@ -7,11 +7,10 @@ that reads them again."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -79,10 +78,10 @@ class RunSetup:
         self.config.model.check()
 
     def _set_vocabulary(self, fingerprint: str, size: int) -> None:
-        self.config = dataclasses.replace(
+        self.config = replace(
             self.config,
-            run=dataclasses.replace(self.config.run, tokenizer=fingerprint),
-            model=dataclasses.replace(self.config.model, vocabulary=size),
+            run=replace(self.config.run, tokenizer=fingerprint),
+            model=replace(self.config.model, vocabulary=size),
         )
 
     def has_shards(self) -> bool:
@@ -150,7 +149,7 @@ def new_tokenizer(
     )
     tokenizer = train_tokenizer(
         texts,
-        dataclasses.replace(config, size=config.size - len(added)),
+        replace(config, size=config.size - len(added)),
         seed=seed,
         specials=own,  # a whole set: it has a piece for what is unknown
         progress=progress,
@@ -277,7 +276,7 @@ def _make_vocabularies(setup: RunSetup, counts: Any) -> None:
     width = setup.vectors.shape[1]
     model: Any = setup.config.model  # of a system that translates: it has the width of its words' vectors
     check_vectors(setup.request.sets, model.vectors, width, data.vectors)
-    setup.config = dataclasses.replace(setup.config, model=dataclasses.replace(model, vectors=width))
+    setup.config = replace(setup.config, model=replace(model, vectors=width))
     setup.name_vocabulary(tokenizer)
     setup.progress("reading vectors", 1, 1)
     setup.reporter.note(said)
