@@ -23,7 +23,6 @@ from foretext.cli.input import (
     averaged_model,
     check_output,
     language_model,
-    load_run,
     parse_columns,
     read_texts,
     rows_for,
@@ -69,7 +68,7 @@ def evaluate(
 ) -> None:
     """Perplexity of text, the task's metrics on labelled rows, BLEU of translations, or how well vectors of words agree
     with people."""
-    from foretext.api import LanguageModel
+    from foretext.api import LanguageModel, load
 
     of_text = {"--stride": stride, "--memory": memory, "--text-column": text_column, "--documents": documents}
     of_rows = {"--columns": columns or None, "--format": format}
@@ -87,7 +86,7 @@ def evaluate(
         raise UserError("name the files to evaluate on: text, labelled rows, or --source and --target")
     if confusion is not None:
         check_output(confusion)
-    model = load_run(run)
+    model = load(run)
     if isinstance(model, LanguageModel):
         pairs = model.model.system.reads == "pairs"
         refuse_if(pairs, f"{run} translates: give --source FILE --target FILE instead of {files[0]}")

@@ -71,11 +71,20 @@ def generate(
         refuse({"--errors": errors}, "is for the file of --prompts; leave it out")
         alone = log_probabilities and not as_json
         refuse({"--log-probabilities": alone or None}, "are for --json or --prompts; add one")
-    _check_beams(beams, sampling)
-    prompt = _given(prompt)
+    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
+    refuse_if(
+        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
+        "--beams looks for the most likely text, without chance: leave out the options of sampling",
+    )
+    prompt = (
+        standard_input()
+        if prompt == "-"
+        else text_argument(prompt, "--prompt", "give it on standard input (--prompt -)")
+    )
     model = reading_model(run, direction, "writing text")
     if prompts is not None:
-        lines = _lines(prompts, errors or "strict")
+        lines = [line for line in lines_of(prompts, errors or "strict") if line.strip()]
+        refuse_if(not lines, f"{prompts}: no prompts; write one a line")
         for line, written in zip(lines, _best(model, lines, sampling, beams)):
             typer.echo(_json(model, line, written, log_probabilities))
     elif beams or log_probabilities:
@@ -83,20 +92,6 @@ def generate(
         typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
     else:
         _stream(model, prompt, sampling, as_json)
-
-
-def _given(prompt: str) -> str:
-    if prompt == "-":
-        return standard_input()
-    return text_argument(prompt, "--prompt", "give it on standard input (--prompt -)")
-
-
-def _check_beams(beams: int, sampling: Sampling) -> None:
-    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
-    refuse_if(
-        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
-        "--beams looks for the most likely text, without chance: leave out the options of sampling",
-    )
 
 
 def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -> None:
@@ -113,12 +108,6 @@ def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -
         sys.stdout.write(piece)
         sys.stdout.flush()
     sys.stdout.write(prompt + "\n" if model.info.direction == "backward" else "\n")
-
-
-def _lines(file: Path, errors: str) -> list[str]:
-    prompts = [line for line in lines_of(file, errors) if line.strip()]
-    refuse_if(not prompts, f"{file}: no prompts; write one a line")
-    return prompts
 
 
 def _best(model: SavedModel, prompts: list[str], sampling: Sampling, beams: int) -> Iterator[Written]:

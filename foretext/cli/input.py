@@ -104,12 +104,6 @@ def check_output(path: Path) -> None:
 # -- runs --------------------------------------------------------------------------------------------------------------
 
 
-def load_run(run: Path) -> LanguageModel | TaskModel:
-    from foretext.api import load
-
-    return load(run)
-
-
 def language_model(run: Path) -> LanguageModel:
     from foretext.language_model import LanguageModel
     from foretext.runs.model import pretrained_model

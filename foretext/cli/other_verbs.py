@@ -20,7 +20,6 @@ from foretext.cli.input import (
     TextColumn,
     check_output,
     language_model,
-    load_run,
     read_texts,
     text_argument,
 )
@@ -55,6 +54,7 @@ def features(
     import numpy as np
     import polars
 
+    from foretext.api import load
     from foretext.evaluate.features import LayerMix, check_gives_vectors, text_vectors, word_vectors
 
     check_output(out)
@@ -63,7 +63,7 @@ def features(
         f"{out}: vectors are written as Parquet; give a name that ends in .parquet",
     )
     chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
-    model = load_run(run).model
+    model = load(run).model
     check_gives_vectors(model)
     mix = LayerMix(tuple(chosen), tuple(counted), each)
     widths = list(dict.fromkeys(mix.widths(model)))
@@ -200,11 +200,12 @@ def attention(
     ] = None,
 ) -> None:
     """Where each token looks, by layer and head, as a page; of cove, each word of the translation."""
+    from foretext.api import load
     from foretext.evaluate.attention_page import attention_page
 
     check_output(out)
     given = None if target is None else text_argument(target, "--target")
-    write_whole(out, attention_page(load_run(run).model, text_argument(text, "the text"), given).encode("utf-8"))
+    write_whole(out, attention_page(load(run).model, text_argument(text, "the text"), given).encode("utf-8"))
     typer.echo(f"the page is {out}; open it in a browser", err=True)
 
 

@@ -245,10 +245,6 @@ class RunDirectory:
         """A file's bytes, verified."""
         return self._consistently(name, lambda path, file: file.read())
 
-    def file(self, name: str) -> Path:
-        """Where a file is, verified. A commit that follows may replace what is there; one that was opened stays."""
-        return self._consistently(name, lambda path, file: path)
-
     def load_tensors(self, name: str, device: str = "cpu") -> dict[str, Tensor]:
         """The tensors of a safetensors file, verified."""
         from safetensors import SafetensorError
@@ -360,7 +356,7 @@ def _reading_error(path: Path, error: UserError | OSError) -> UserError:
 
 
 def object_in(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line of the log; None if it has none."""
+    """The JSON object of a line of the log, or of the lock; None if it is none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

@@ -31,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretext.errors import EXIT_MACHINE, UserError
+from foretext.runs.directory import object_in
 from foretext.runs.machine import writing_to
 
 LOCK = "lock.json"
@@ -91,12 +92,10 @@ def host_name() -> str:
 
 def start_time(pid: int) -> int | None:
     """When the process started, in a unit of the system's own; -1 for a zombie, None where it cannot be known."""
-    try:
+    with contextlib.suppress(OSError, ValueError, IndexError):
         # the name, in brackets, may hold anything; what follows it is numbers: state is field 3, start time field 22
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return -1 if fields[0] in "ZX" else int(fields[19])
-    except (OSError, ValueError, IndexError):
-        pass
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
         ps = subprocess.run(
             ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
@@ -229,11 +228,7 @@ class Lock:
 
 def _contents(descriptor: int) -> dict[str, object]:
     """What the lock file says; empty if it says nothing that can be read."""
-    try:
-        value = json.loads(os.pread(descriptor, _MAX_LOCK, 0))
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return object_in(os.pread(descriptor, _MAX_LOCK, 0)) or {}
 
 
 def _owner(contents: dict[str, object]) -> Owner | None:

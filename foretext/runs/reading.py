@@ -126,22 +126,17 @@ def sentence_units(
     return replace(units, states=word_states(model, rows, progress)) if states else units
 
 
-def read_layers(model: SavedModel) -> tuple[int, ...]:
-    """The lowest, which is the words themselves, the middle one and the top."""
-    layers = model.model_config.layers
-    return tuple(sorted({0, (layers + 1) // 2, layers}))
-
-
 @torch.no_grad()
 def word_states(
     model: SavedModel, rows: Sequence[TaggedSentence], progress: Progress | None = None
 ) -> tuple[np.ndarray, ...]:
-    """Of each layer that is read float32 [words, width], at the piece that a tag would be asked at; long sentences are
-    read in windows, and a word of which the vocabulary has nothing is zeros."""
+    """Of the lowest layer, which is the words themselves, the middle one and the top float32 [words, width], at the
+    piece that a tag would be asked at; long sentences are read in windows, and a word of which the vocabulary has
+    nothing is zeros."""
     encoded = encode(rows, model, Reporter(), labelled=False)
-    layers = read_layers(model)
+    top, widths = model.model_config.layers, model.model_config.layer_widths
+    layers = sorted({0, (top + 1) // 2, top})
     firsts = np.cumsum([0, *(len(row.words) for row in rows)])
-    widths = model.model_config.layer_widths
     found = tuple(np.zeros((int(firsts[-1]), widths[layer]), dtype=np.float32) for layer in layers)
     trunk = model.trunk.eval()
     for group in length_batches([example.tokens for example in encoded.examples], progress=progress):

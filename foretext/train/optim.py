@@ -71,8 +71,7 @@ class Rows:
 def split_rows(groups: list[Group], name: str, first: int, rows: int) -> dict[str, Rows]:
     """Takes the rows of a parameter from `first` on out of its group and puts them into the last one, the head's: they
     are as new as the head. The parts by their names."""
-    known, new = Rows(name, 0, first), Rows(name, first, rows)
-    parts = {f"{name}[:{first}]": known, f"{name}[{first}:]": new}
+    parts = {f"{name}[:{first}]": Rows(name, 0, first), f"{name}[{first}:]": Rows(name, first, rows)}
     old_name, new_name = parts
     for group in groups:
         group.names = [old_name if one == name else one for one in group.names]

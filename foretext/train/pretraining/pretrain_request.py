@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError, refuse, refuse_if
-from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config
@@ -127,7 +126,14 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     config = _with_sets(kept, request.sets)
     assert config.start is not None
     if config.start.vocabulary == "new":
-        _check_new_vocabulary(system, config.model)
+        refuse_if(
+            not system.piece_rows,
+            f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out",
+        )
+        refuse_if(
+            getattr(config.model, "cutoffs", ()),
+            "--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out",
+        )
     elif request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old.run, start)
     _check_kept(kept, config, start)
@@ -282,16 +288,6 @@ def _startable_config(request: PretrainRequest, start: RunDirectory) -> Pretrain
             f"leave it out, or leave --from out",
         )
     return old
-
-
-def _check_new_vocabulary(system: System, model: ModelConfig) -> None:
-    refuse_if(
-        not system.piece_rows, f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out"
-    )
-    refuse_if(
-        getattr(model, "cutoffs", ()),
-        "--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out",
-    )
 
 
 # Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.
