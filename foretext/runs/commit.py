@@ -268,7 +268,13 @@ def sync_folder(path: Path) -> None:
 
 
 class MetricsLog:
-    """The writing side; opened at the first use, so that a run that logs nothing has no log."""
+    """The writing side of metrics.jsonl, one JSON object a line.
+
+    It is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log was; going
+    on cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped. What
+    was bad about steps that are undone so is kept, since it is what a user looks for: see `Loop.restore`. The log is
+    opened at the first use, so that a run that logs nothing has none.
+    """
 
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self.path = folder / METRICS
