@@ -27,8 +27,7 @@ from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrainingConfig, TrunkParts
 from foretext.systems.gpt import SIZES
 from foretext.text.tokenizers.wordpiece import SPECIALS, WordPiece, wordpiece_from_pieces
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import make_optimizer
 
 BATCHES = 16  # different ones, seen again and again

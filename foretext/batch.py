@@ -73,18 +73,19 @@ def padded_segments(rows: Sequence[Sequence[int]], length: int) -> Tensor | None
 BATCH_TOKENS = 8192  # that are read at a time where nothing learns
 
 
-def length_batches(lengths: Sequence[int], limit: int = BATCH_TOKENS) -> Iterator[list[int]]:
-    """Indices in groups of like length, at most `limit` tokens each, longest first."""
-    group: list[int] = []
-    longest = 0
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        longest = longest or lengths[index]
-        if group and (len(group) + 1) * longest > limit:
-            yield group
-            group, longest = [], lengths[index]
-        group.append(index)
-    if group:
-        yield group
+def length_batches(
+    lengths: Sequence[int], limit: int = BATCH_TOKENS, progress: Callable[[int, int], None] | None = None
+) -> Iterator[list[int]]:
+    """Indices in groups of like length, at most `limit` tokens each, longest first. `progress` hears how many of them
+    are done whenever a group is."""
+    longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    done = 0
+    while done < len(lengths):
+        count = max(1, limit // max(1, lengths[longest_first[done]]))
+        yield longest_first[done : done + count]
+        done = min(done + count, len(lengths))
+        if progress is not None:
+            progress(done, len(lengths))
 
 
 IGNORE = -100  # target value that no loss counts

@@ -3,26 +3,24 @@
 A configuration is a dictionary `section name → dataclass`. What a user writes (a TOML file, `--set section.key=value`)
 is checked against the dataclass's annotations; whatever does not fit is a `UserError` that names the place and, for an
 unknown key, the nearest one. The writer is canonical: the same configuration always gives the same bytes, so that a
-run's `config.toml` can be compared and hashed. Supported values: str, int, float, bool, lists of these, and one level
-of tables inside a section. TOML has no null: None is left out, so an optional field's default has to be None.
+run's `config.toml` can be compared and hashed. Supported values: str, int, float, bool, lists of one of these, and one
+level of tables inside a section. TOML has no null: None is left out, so an optional field's default has to be None.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import math
 import re
 import tomllib
-import types
-import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from foretext.errors import UserError, check_range, closest
+from foretext.errors import UserError, check_range, closest, refuse_if
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -33,7 +31,7 @@ _DEEP_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){8}")  # to
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _LINE = 120
 SET = "--set "
-UNIONS = (typing.Union, types.UnionType)
+UNIONS = (Union, UnionType)
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -82,26 +80,21 @@ def _entry(key: str, value: Any) -> str:
 
 
 def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else _string(key)
+    return key if _BARE_KEY.fullmatch(key) else _value(key)
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return _string(value)
     if isinstance(value, list):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
-    raise TypeError(f"no TOML form for {type(value).__name__}")
-
-
-def _string(text: str) -> str:
-    if any("\ud800" <= char <= "\udfff" for char in text):
-        raise UserError(f"{text!r} is not valid text and cannot stand in a configuration: use another name")
-    # JSON's escapes are TOML's too, except that TOML wants DEL escaped.
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, float):
+        return repr(value)
+    # What JSON writes is TOML, except that TOML wants DEL escaped.
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    refuse_if(
+        any("\ud800" <= char <= "\udfff" for char in text),
+        f"{value!r} is not valid text and cannot stand in a configuration: use another name",
+    )
+    return text
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -109,10 +102,11 @@ def _string(text: str) -> str:
 
 def from_toml(text: str, where: str = "config.toml") -> dict[str, Any]:
     """Parsed TOML, bounded in size and depth; `where` is named in the error."""
-    if len(text) > MAX_BYTES:
-        raise UserError(f"{where}: too large for a configuration ({len(text):,} characters, at most {MAX_BYTES:,})")
-    if _DEEP_KEY.search(_QUOTED.sub("_", text)):
-        raise UserError(f"{where}: tables are nested too deeply")
+    refuse_if(
+        len(text) > MAX_BYTES,
+        f"{where}: too large for a configuration ({len(text):,} characters, at most {MAX_BYTES:,})",
+    )
+    refuse_if(_DEEP_KEY.search(_QUOTED.sub("_", text)), f"{where}: tables are nested too deeply")
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -131,10 +125,8 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     values = {key: _checked(value, hints[key], f"{where}: {key}") for key, value in mapping.items()}
     for field in dataclasses.fields(cls):
         optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-        if field.name not in values and not optional:
-            raise UserError(f"{where}: the key {field.name!r} is missing")
-    with _named(where):
-        return cls(**values)
+        refuse_if(field.name not in values and not optional, f"{where}: the key {field.name!r} is missing")
+    return cls(**values)
 
 
 def build_sections(classes: Mapping[str, type], mapping: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -162,8 +154,10 @@ def settings_in(text: str, where: str) -> list[Setting]:
     """What a user's TOML file, named `where`, gives; sections and keys are checked where they are put in."""
     settings = []
     for section, table in from_toml(text, where).items():
-        if not isinstance(table, dict):
-            raise UserError(f"{where}: {section!r} stands in no section; write it under one, such as [training]")
+        refuse_if(
+            not isinstance(table, dict),
+            f"{where}: {section!r} stands in no section; write it under one, such as [training]",
+        )
         place = f"{where} [{section}]"
         settings.append(Setting((section,), None, place, typed=True))  # also an empty one must be known
         for key, value in table.items():
@@ -181,8 +175,7 @@ def setting_of(given: str | Setting) -> Setting:
     where = f"{SET}{given}"
     path, equals, value = given.partition("=")
     names = tuple(path.strip().split("."))
-    if not equals or not 2 <= len(names) <= 3:
-        raise UserError(f"{where}: must look like section.key=value")
+    refuse_if(not equals or not 2 <= len(names) <= 3, f"{where}: must look like section.key=value")
     return Setting(names, value.strip(), where)
 
 
@@ -207,24 +200,14 @@ def _with(section: Any, names: Sequence[str], setting: Setting) -> Any:
     elif dataclasses.is_dataclass(current):
         value = _with(current, names[1:], setting)
     elif isinstance(current, dict):
-        value = {**current, names[1]: _read(setting, typing.get_args(hints[name])[1])}
+        value = {**current, names[1]: _read(setting, get_args(hints[name])[1])}
     else:
         raise UserError(f"{where}: {name} is not a table")
-    with _named(where):
-        return dataclasses.replace(section, **{name: value})
-
-
-@contextlib.contextmanager
-def _named(where: str) -> Iterator[None]:
-    """What a dataclass's own `__post_init__` refuses, as an error that names the place."""
-    try:
-        yield
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
+    return dataclasses.replace(section, **{name: value})
 
 
 def _hints(cls: type) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
+    hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
@@ -248,11 +231,13 @@ def _read(setting: Setting, hint: Any) -> Any:
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
     """`value` as the annotation `hint` has it, or a UserError."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
-        return None if value is None else _first_that_fits(value, hint, where)
-    if origin in (tuple, list):
-        return _checked_sequence(value, origin, args, where)
+        return None if value is None else _checked(value, _but_none(hint), where)
+    if origin is tuple and isinstance(value, list | tuple):
+        # A --set is named as it was typed; the value that does not fit tells which one is meant.
+        places = [where if where.startswith(SET) else f"{where}[{index}]" for index in range(len(value))]
+        return tuple(_checked(item, args[0], place) for item, place in zip(value, places))
     if origin is dict and isinstance(value, Mapping):
         return {str(key): _checked(item, args[1], f"{where}.{key}") for key, item in value.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
@@ -265,49 +250,27 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     raise UserError(f"{where}: must be {_described(hint)}, not {_shown(value)}")
 
 
+def _but_none(hint: Any) -> Any:
+    """What an optional value is if it is there."""
+    return next(arg for arg in get_args(hint) if arg is not NoneType)
+
+
 def _fits(value: Any, hint: Any) -> bool:
     """Whether a single value has exactly this type, so that true is no number; nan is none either."""
-    if typing.get_origin(hint) is Literal:
-        return any(value == arg and type(value) is type(arg) for arg in typing.get_args(hint))
+    if get_origin(hint) is Literal:
+        return any(value == arg and type(value) is type(arg) for arg in get_args(hint))
     return type(value) is hint and not (hint is float and math.isnan(value))
-
-
-def _first_that_fits(value: Any, hint: Any, where: str) -> Any:
-    options = [arg for arg in typing.get_args(hint) if arg is not types.NoneType]
-    if len(options) == 1:
-        return _checked(value, options[0], where)
-    # An exact type first, so that 3 for `float | int` stays a whole number.
-    for option in sorted(options, key=lambda option: option is not type(value)):
-        with contextlib.suppress(UserError):
-            return _checked(value, option, where)
-    raise UserError(f"{where}: must be {_described(hint)}, not {_shown(value)}")
-
-
-def _checked_sequence(value: Any, origin: type, args: tuple[Any, ...], where: str) -> Any:
-    if not isinstance(value, list | tuple):
-        raise UserError(f"{where}: must be a list, not {_shown(value)}")
-    if origin is list or (len(args) == 2 and args[1] is Ellipsis):
-        args = (args[0],) * len(value)
-    elif len(args) != len(value):
-        raise UserError(f"{where}: must be a list of {len(args)} values, not {len(value)}")
-    # A --set is named as it was typed; the value that does not fit tells which one is meant.
-    places = [where if where.startswith(SET) else f"{where}[{index}]" for index in range(len(value))]
-    return origin(map(_checked, value, args, places))
 
 
 def _from_text(text: str, hint: Any) -> Any:
     """What the text of a `--set` stands for where `hint` is wanted: no quotes needed, lists as `a,b` or `[a, b]`. Text
     that is no such value stays text, for `_checked` to refuse."""
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
-        if types.NoneType in args and text.lower() in ("none", ""):
-            return None
-        strictest_first = sorted(args, key=lambda option: (option is str, option is float))
-        return next((value for option in strictest_first if (value := _from_text(text, option)) != text), text)
-    if origin in (tuple, list):
+        return None if text.lower() in ("none", "") else _from_text(text, _but_none(hint))
+    if origin is tuple:
         inner = text.removeprefix("[").removesuffix("]").strip()
-        kinds = itertools.cycle(arg for arg in args if arg is not Ellipsis)
-        return [_from_text(item.strip(), kind) for item, kind in zip(inner.split(","), kinds)] if inner else []
+        return [_from_text(item.strip(), args[0]) for item in inner.split(",")] if inner else []
     if origin is Literal:
         return next((arg for arg in args if str(arg) == text), text)
     with contextlib.suppress(KeyError, ValueError):
@@ -328,13 +291,11 @@ SINGLE_VALUES: dict[Any, Callable[[str], Any]] = {
 
 
 def _described(hint: Any) -> str:
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin in UNIONS:
-        return " or ".join(_described(arg) for arg in args if arg is not types.NoneType)
-    if origin is Literal:
-        return f"one of {', '.join(map(str, args))}"
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    kinds = {tuple: "a list", dict: "a table"}
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-    return "a table" if origin is dict or dataclasses.is_dataclass(hint) else words.get(hint, str(hint))
+    return words.get(hint) or kinds.get(get_origin(hint), str(hint))
 
 
 def _shown(value: Any) -> str:

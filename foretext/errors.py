@@ -76,5 +76,4 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def refuse(given: Mapping[str, object], why: str) -> None:
     """UserError for the first of these options that was given, which would be ignored."""
     for option, value in given.items():
-        if value is not None:
-            raise UserError(f"{option} {why}")
+        refuse_if(value is not None, f"{option} {why}")

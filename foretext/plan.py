@@ -10,22 +10,13 @@ trunk names its layer groups from the bottom (embeddings) to the top; the task's
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from foretext.errors import UserError
+from foretext.errors import check_range, refuse_if
 
 NEVER = 1 << 62  # a step that does not come
 WHOLE = 0.25  # for at least the last quarter of a run every layer group learns, however gradually they thaw
-
-
-def _check_least(section: object, where: str, names: Sequence[str], least: int, below: float = math.inf) -> None:
-    """UserError for one of these settings of a section that is out of its range."""
-    for name in names:
-        if not least <= getattr(section, name) < below:
-            most = "" if below == math.inf else f" and below {below}"
-            raise UserError(f"{where}.{name} must be at least {least}{most}, not {getattr(section, name)}")
 
 
 @dataclass(frozen=True)
@@ -49,15 +40,17 @@ class ReaderPlan:
 
     def check(self, used: bool) -> None:
         """UserError for what no model can be. `used`: whether the task has a model of its own."""
-        _check_least(self, "transfer.reader", ("penalty", "vectors", "given", "characters"), 0)
-        _check_least(self, "transfer.reader", ("cells", "layers"), 1)
-        if used and not (self.mix or self.vectors or self.given or self.characters or self.beside != "none"):
-            raise UserError(
-                "transfer.reader: the task's model reads nothing; take mix=true or beside=ends, or vectors or "
-                "characters above 0"
-            )
-        if self.twice and not self.mix:
-            raise UserError("transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false")
+        check_range("transfer.reader", self, "at least 0", "penalty", "vectors", "given", "characters")
+        check_range("transfer.reader", self, "at least 1", "cells", "layers")
+        refuse_if(
+            used and not (self.mix or self.vectors or self.given or self.characters or self.beside != "none"),
+            "transfer.reader: the task's model reads nothing; take mix=true or beside=ends, or vectors or "
+            "characters above 0",
+        )
+        refuse_if(
+            self.twice and not self.mix,
+            "transfer.reader.twice: another mixture needs a first one; take mix=true, or twice=false",
+        )
 
 
 VIEWS = ("ngrams", "lsa", "vectors", "states", "tuned")
@@ -85,13 +78,12 @@ class ViewsConfig:
     def check(self) -> None:
         """UserError for views that there are not."""
         for name in self.kinds:
-            if name not in VIEWS:
-                raise UserError(f"views.kinds: there is no view {name!r}; there are {', '.join(VIEWS)}")
-        if self.tuned and "states" in self.kinds:
-            raise UserError(
-                "views: states are of the pre-trained trunk, tuned is what the fine-tuned one says, and a run keeps "
-                "one trunk; name one of them"
-            )
+            refuse_if(name not in VIEWS, f"views.kinds: there is no view {name!r}; there are {', '.join(VIEWS)}")
+        refuse_if(
+            self.tuned and "states" in self.kinds,
+            "views: states are of the pre-trained trunk, tuned is what the fine-tuned one says, and a run keeps "
+            "one trunk; name one of them",
+        )
 
 
 def views_named(said: str | None) -> tuple[str, ...] | None:
@@ -102,10 +94,8 @@ def views_named(said: str | None) -> tuple[str, ...] | None:
     if names == (NO_VIEWS,):
         return ()
     for name in names:
-        if name not in VIEWS:
-            raise UserError(f"--views {name}: there are {', '.join(VIEWS)}, and {NO_VIEWS}")
-    if not names:
-        raise UserError(f"--views: name some of {', '.join(VIEWS)}, or {NO_VIEWS}")
+        refuse_if(name not in VIEWS, f"--views {name}: there are {', '.join(VIEWS)}, and {NO_VIEWS}")
+    refuse_if(not names, f"--views: name some of {', '.join(VIEWS)}, or {NO_VIEWS}")
     return names
 
 
@@ -122,9 +112,9 @@ class ConcatPoolingConfig:
     temporal: float = 1.0  # weight of TAR
 
     def check(self) -> None:
-        _check_least(self, "pooling", ("piece", "learned", "hidden"), 1)
-        _check_least(self, "pooling", ("dropout", "hidden_dropout"), 0, below=1)
-        _check_least(self, "pooling", ("activation", "temporal"), 0)
+        check_range("pooling", self, "at least 1", "piece", "learned", "hidden")
+        check_range("pooling", self, "at least 0 and below 1", "dropout", "hidden_dropout")
+        check_range("pooling", self, "at least 0", "activation", "temporal")
 
 
 @dataclass(frozen=True)
@@ -149,16 +139,14 @@ class TransferPlan:
 
     def check(self) -> None:
         """UserError for what no fine-tuning can follow."""
-        if not 0.0 <= self.lm_weight < math.inf:
-            raise UserError(f"lm_weight must be 0 or more, not {self.lm_weight}")
-        if not 0.0 < self.rate_decay < math.inf:
-            raise UserError(f"transfer.rate_decay must be above 0, not {self.rate_decay}")
+        refuse_if(not 0.0 <= self.lm_weight < math.inf, f"lm_weight must be 0 or more, not {self.lm_weight}")
+        check_range("transfer", self, "above 0", "rate_decay")
         self.reader.check(self.model == "recurrent")
-        if self.pooling == "concat" and self.head != "random":
-            raise UserError(
-                f"transfer.pooling=concat has a head of two blocks, which starts at random: transfer.head={self.head} "
-                "cannot be; give transfer.head=random"
-            )
+        refuse_if(
+            self.pooling == "concat" and self.head != "random",
+            f"transfer.pooling=concat has a head of two blocks, which starts at random: transfer.head={self.head} "
+            "cannot be; give transfer.head=random",
+        )
 
     def rate_factor(self, group: int, groups: int) -> float:
         """Factor on the learning rate of layer group `group` of `groups` (the head is the last one)."""
@@ -200,6 +188,5 @@ PAPER = "paper"  # `finetune --plan paper`: all settings of fine-tuning as the s
 
 
 def way_named(name: str) -> Way:
-    if name not in WAYS:
-        raise UserError(f"--plan {name}: there is no such plan; choose one of {', '.join((PAPER, *WAYS))}")
+    refuse_if(name not in WAYS, f"--plan {name}: there is no such plan; choose one of {', '.join((PAPER, *WAYS))}")
     return WAYS[name]

@@ -1,6 +1,6 @@
-"""The command line: its verbs in the order of `--help`, each in a file of its own. A verb builds a request, calls one
-function and prints what comes back; torch is imported only by verbs that need it. Whatever goes wrong ends as one line
-on standard error and a documented exit code."""
+"""The command line: its verbs in the order of `--help`. A verb builds a request, calls one function and prints what
+comes back; torch is imported only by verbs that need it. Whatever goes wrong ends as one line on standard error and a
+documented exit code."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from foretext import __version__
-from foretext.cli.attention import attention
-from foretext.cli.demo import demo
 from foretext.cli.evaluate import evaluate
-from foretext.cli.export_model import export
-from foretext.cli.features import features
-from foretext.cli.fill import fill
-from foretext.cli.finetune import finetune, spread
-from foretext.cli.generate import generate
-from foretext.cli.import_model import import_
-from foretext.cli.info import info
-from foretext.cli.lm_eval import lm_eval
-from foretext.cli.nearest import nearest
+from foretext.cli.finetune import finetune
+from foretext.cli.generate import generate, translate
+from foretext.cli.other_verbs import (
+    attention,
+    demo,
+    export,
+    features,
+    fill,
+    import_,
+    info,
+    lm_eval,
+    nearest,
+    systems,
+    tokens,
+)
 from foretext.cli.predict import predict
 from foretext.cli.pretrain import pretrain
 from foretext.cli.prompt import prompt
-from foretext.cli.systems import systems
-from foretext.cli.tokens import tokens
-from foretext.cli.translate import translate
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
 EXIT_BROKEN_PIPE = 141
@@ -120,14 +121,14 @@ def _drop_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def run_app(app: typer.Typer) -> None:
-    """Runs the command line. Whatever goes wrong is one line on standard error and an exit code."""
+def main() -> None:
+    """The program `foretext`. Whatever goes wrong is one line on standard error and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no reason to stop
             stream.reconfigure(errors="backslashreplace")
     try:
         with contextlib.redirect_stdout(_Output(sys.stdout)):
-            code = _invoke(app)
+            code = _invoke()
             sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()  # whoever read the output wants no more
@@ -142,7 +143,7 @@ def run_app(app: typer.Typer) -> None:
     sys.exit(code)
 
 
-def _invoke(app: typer.Typer) -> int:
+def _invoke() -> int:
     """The verb itself. Typer's own `main` is left out, since it answers closed pipes and Ctrl-C in its own way."""
     command = typer.main.get_command(app)
     try:
@@ -153,6 +154,21 @@ def _invoke(app: typer.Typer) -> int:
     return 0
 
 
+def spread(arguments: list[str]) -> list[str]:
+    """`finetune ROWS --text A B C`, which a shell makes of a pattern, as `--text A --text B --text C`. Where no file
+    stands in front, what follows the first text may be the rows, and nothing is changed."""
+    if len(arguments) < 2 or arguments[0] != "finetune" or arguments[1].startswith("-"):
+        return arguments
+    found: list[str] = []
+    of_text = False
+    for argument in arguments:
+        if of_text and not argument.startswith("-") and found[-1] != "--text":
+            found.append("--text")
+        found.append(argument)
+        of_text = argument == "--text" or (of_text and not argument.startswith("-"))
+    return found
+
+
 def explained(error: BaseException) -> tuple[str, int]:
     """The line for a user, and the exit code."""
     if isinstance(error, UserError | Interrupted):
@@ -161,7 +177,9 @@ def explained(error: BaseException) -> tuple[str, int]:
         return "interrupted", 130
     # Typer's usage errors are click's, or those of its own copy of click, by version: told by their shape.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-        return _usage(error), EXIT_USER
+        message = " ".join(error.format_message().split()).removesuffix(".")
+        context = getattr(error, "ctx", None)
+        return f"{message}; see {context.command_path if context else 'foretext'} --help", EXIT_USER
     from foretext.runs.machine import is_out_of_memory
 
     if is_out_of_memory(error):
@@ -175,17 +193,6 @@ def explained(error: BaseException) -> tuple[str, int]:
         f"{TRACEBACK}=1 shows where",
         EXIT_BUG,
     )
-
-
-def _usage(error: BaseException) -> str:
-    message = " ".join(error.format_message().split()).removesuffix(".")  # type: ignore[attr-defined]
-    context = getattr(error, "ctx", None)
-    return f"{message}; see {context.command_path if context else 'foretext'} --help"
-
-
-def main() -> None:
-    """The program `foretext`."""
-    run_app(app)
 
 
 if __name__ == "__main__":

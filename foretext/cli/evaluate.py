@@ -23,13 +23,12 @@ from foretext.cli.input import (
     averaged_model,
     check_output,
     language_model,
-    load_run,
     parse_columns,
     read_texts,
     rows_for,
 )
 from foretext.cli.output import Terminal, progress, show, show_notes, show_scores
-from foretext.errors import UserError, refuse
+from foretext.errors import UserError, refuse, refuse_if
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel
@@ -69,7 +68,7 @@ def evaluate(
 ) -> None:
     """Perplexity of text, the task's metrics on labelled rows, BLEU of translations, or how well vectors of words agree
     with people."""
-    from foretext.api import LanguageModel
+    from foretext.api import LanguageModel, load
 
     of_text = {"--stride": stride, "--memory": memory, "--text-column": text_column, "--documents": documents}
     of_rows = {"--columns": columns or None, "--format": format}
@@ -87,9 +86,10 @@ def evaluate(
         raise UserError("name the files to evaluate on: text, labelled rows, or --source and --target")
     if confusion is not None:
         check_output(confusion)
-    model = load_run(run)
+    model = load(run)
     if isinstance(model, LanguageModel):
-        _check_reads_text(model, run, files[0])
+        pairs = model.model.system.reads == "pairs"
+        refuse_if(pairs, f"{run} translates: give --source FILE --target FILE instead of {files[0]}")
         refuse(of_rows, f"is for labelled rows, and {run} reads text; leave it out")
         refuse(of_classes, f"is for classes, and {run} is a language model without a task; leave it out")
         refuse(of_tasks, f"is for a task, and {run} is a language model without one; leave it out")
@@ -111,11 +111,6 @@ def evaluate(
         from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 
         confusion_matrix_png(scores, confusion)
-
-
-def _check_reads_text(model: LanguageModel, run: Path, file: str) -> None:
-    if model.model.system.reads == "pairs":
-        raise UserError(f"{run} translates: give --source FILE --target FILE instead of {file}")
 
 
 def _translations(
@@ -157,9 +152,7 @@ def show_perplexity(
         *notes,
     ]
     if measured.pseudo:
-        lines.append(
-            "each token was masked alone and seen from both sides: this does not compare with a causal model's"
-        )
+        lines.append(ALONE)
     elif not measured.comparable:
         lines.append("the tokenizer does not keep the text whole: bits per byte do not compare with other models'")
     show(as_json, measured.to_dict(), lines)

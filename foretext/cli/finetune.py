@@ -23,7 +23,7 @@ from foretext.cli.input import (
     labelled_rows,
     other_tasks,
     parse_columns,
-    unlabelled_documents,
+    read_texts,
     unlabelled_lines,
 )
 from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
@@ -156,22 +156,7 @@ def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, er
     """Unlabelled text: documents for views, sentences for a system that learns from these."""
     if not files:
         return []
-    return unlabelled_lines(files, errors) if sentences else unlabelled_documents(files, column, errors)
-
-
-def spread(arguments: list[str]) -> list[str]:
-    """`finetune ROWS --text A B C`, which a shell makes of a pattern, as `--text A --text B --text C`. Where no file
-    stands in front, what follows the first text may be the rows, and nothing is changed."""
-    if len(arguments) < 2 or arguments[0] != "finetune" or arguments[1].startswith("-"):
-        return arguments
-    found: list[str] = []
-    of_text = False
-    for argument in arguments:
-        if of_text and not argument.startswith("-") and found[-1] != "--text":
-            found.append("--text")
-        found.append(argument)
-        of_text = argument == "--text" or (of_text and not argument.startswith("-"))
-    return found
+    return unlabelled_lines(files, errors) if sentences else read_texts(files, column, "auto", errors)
 
 
 def _asked(

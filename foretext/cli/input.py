@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foretext.cli.output import progress, show_notes, shown_notes
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
+from foretext.text.corpus.text_files import ERRORS, decode, read_bytes, read_text, text_lines
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel, TaskModel
@@ -70,15 +71,16 @@ def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
         return None
     text = text_argument(text, option)
     pairs = [part.split("=", 1) for part in text.split(",")]
-    if any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs):
-        raise UserError(f"{option} {text}: {advice}")
+    refuse_if(
+        any(len(pair) != 2 or not pair[0].strip() or not pair[1].strip() for pair in pairs),
+        f"{option} {text}: {advice}",
+    )
     return {field.strip(): column.strip() for field, column in pairs}
 
 
 def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]:
     """What --config's file says, then what --set says, so that --set counts where both say something."""
     from foretext.config import setting_of, settings_in
-    from foretext.text.corpus.text_files import read_bytes
 
     said = [setting_of(one) for one in sets or ()]
     if config is None:
@@ -92,21 +94,14 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
 
 def check_output(path: Path) -> None:
     """A mistake in --out is found before the work is done, not after it."""
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; give the name of a file to write")
-    if not path.parent.is_dir():
-        raise UserError(f"{path}: the folder {path.parent} does not exist; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise UserError(f"{path}: the folder {path.parent} is not writable; choose another --out")
+    refuse_if(path.is_dir(), f"{path} is a folder; give the name of a file to write")
+    refuse_if(not path.parent.is_dir(), f"{path}: the folder {path.parent} does not exist; create it first")
+    refuse_if(
+        not os.access(path.parent, os.W_OK), f"{path}: the folder {path.parent} is not writable; choose another --out"
+    )
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
-
-
-def load_run(run: Path) -> LanguageModel | TaskModel:
-    from foretext.api import load
-
-    return load(run)
 
 
 def language_model(run: Path) -> LanguageModel:
@@ -143,10 +138,7 @@ def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
 
 
 def _check_errors(errors: str) -> None:
-    from foretext.text.corpus.text_files import ERRORS
-
-    if errors not in ERRORS:
-        raise UserError(f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
+    refuse_if(errors not in ERRORS, f"--errors must be {' or '.join(ERRORS)}, not {errors!r}")
 
 
 def _announce(file: Path) -> None:
@@ -188,11 +180,11 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
     tasks = []
     for asked in given:
         kind, equals, name = text_argument(asked, "--also").partition("=")
-        if not equals or not name:
-            raise UserError(
-                f"--also {asked}: write a task and its file, as --also tagging=names.txt, or with its columns, as "
-                "--also tagging=names.txt:tag=2"
-            )
+        refuse_if(
+            not equals or not name,
+            f"--also {asked}: write a task and its file, as --also tagging=names.txt, or with its columns, as "
+            "--also tagging=names.txt:tag=2",
+        )
         file, columns = Path(name), None
         before, _, said = name.rpartition(":")
         if not file.exists() and "=" in said:
@@ -208,17 +200,6 @@ def unlabelled_lines(files: list[str], errors: str) -> list[str]:
 
     with shown_notes() as notes:
         return read_sentences(files, errors, progress("reading"), notes)
-
-
-def unlabelled_documents(files: list[str], column: str | None, errors: str) -> list[str]:
-    """Texts to learn from, as `pretrain` reads them."""
-    from foretext.text.corpus.readers import ReadOptions, all_documents, find_files
-
-    _check_errors(errors)
-    notes: list[str] = []
-    texts = all_documents(find_files(files), ReadOptions(column, errors=errors), progress("reading"), notes)
-    show_notes(notes)
-    return texts
 
 
 def rows_for(
@@ -242,8 +223,7 @@ def rows_to_predict(
     _check_errors(errors)
     otherwise = "give it in a file or on standard input with --errors replace"
     texts = [text_argument(text, "--text", otherwise) for text in texts or ()]
-    if file is not None and texts:
-        raise UserError("give either a file of rows or --text, not both")
+    refuse_if(file is not None and texts, "give either a file of rows or --text, not both")
     if file is not None:
         return rows_for(model, file, columns, format, errors, need_labels=False)
     if layout_name(format) is not None or (texts and columns):
@@ -253,8 +233,7 @@ def rows_to_predict(
     if texts:
         return model.family.from_texts(texts, reading)
     data = standard_input(errors)
-    if not data.strip():
-        raise UserError("nothing to predict: name a file, give --text, or write lines to standard input")
+    refuse_if(not data.strip(), "nothing to predict: name a file, give --text, or write lines to standard input")
     read = model.family.from_lines(data, reading)
     show_notes(reading.notes)
     return read
@@ -262,16 +241,12 @@ def rows_to_predict(
 
 def standard_input(errors: str = "strict") -> str:
     """All of standard input, decoded as files are."""
-    from foretext.text.corpus.text_files import decode
-
     with shown_notes() as notes:
         return decode(sys.stdin.buffer.read(), "standard input", errors, notes)
 
 
 def lines_of(file: Path, errors: str) -> list[str]:
     """The lines of a text file."""
-    from foretext.text.corpus.text_files import read_text, text_lines
-
     with shown_notes() as notes:
         return list(text_lines(read_text(file, errors, notes)))
 
@@ -280,5 +255,6 @@ def read_texts(files: list[str], column: str | None, documents: str, errors: str
     """The documents of text files."""
     from foretext.text.corpus.readers import ReadOptions, all_documents, find_files
 
+    _check_errors(errors)
     with shown_notes() as notes:
         return all_documents(find_files(files), ReadOptions(column, documents, errors), progress("reading"), notes)

@@ -23,7 +23,7 @@ from foretext.runs.machine import clock
 from foretext.runs.report import Reporter, StepReport, StopRequest
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
     from foretext.tasks.scores.metrics import Scores
     from foretext.tasks.views.baselines import Baseline
@@ -110,18 +110,17 @@ class Terminal(Reporter):
         self.console = Console(stderr=True, highlight=False)
         self.live = self.console.is_terminal
         self._bar: Progress | None = None
-        self._bar_id: TaskID | None = None
         self._title = ""
         self._since = 0.0
         self._last_plain = 0.0
         self._line_open = False
 
     def note(self, text: str) -> None:
-        self._close()
+        self.close()
         self.console.print(text, markup=False, soft_wrap=True)
 
     def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        self._close()
+        self.close()
         self.console.print(title, style="bold", markup=False, soft_wrap=True)
         wide = max(len(name) for name, _ in lines)
         for name, value in lines:
@@ -143,11 +142,11 @@ class Terminal(Reporter):
 
     def work(self, title: str, done: int, total: int) -> None:
         if total and done >= total:
-            self._close()
+            self.close()
             return
         now = time.monotonic()
         if title != self._title:
-            self._close()
+            self.close()
             self._title, self._since, self._last_plain = title, now, now
         if now - self._since < QUIET_SECONDS:
             return
@@ -165,12 +164,8 @@ class Terminal(Reporter):
             columns = (TextColumn("{task.description}"), BarColumn(), *known)
             self._bar = Progress(*columns, console=self.console, transient=True)
             self._bar.start()
-            self._bar_id = self._bar.add_task(title, total=total or None)
-        assert self._bar_id is not None
-        self._bar.update(self._bar_id, completed=done, total=total or None)
-
-    def close(self) -> None:
-        self._close()
+            self._bar.add_task(title, total=total or None)
+        self._bar.update(self._bar.task_ids[0], completed=done, total=total or None)
 
     def _show(self, line: str) -> None:
         if self.live:
@@ -190,7 +185,7 @@ class Terminal(Reporter):
             self._bar = None
         self._title = ""
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self._end_bar()
         if self._line_open:
             sys.stderr.write("\n")
@@ -204,15 +199,12 @@ class Stopper(StopRequest):
     at the end.
     """
 
+    requested: int | None = None
+
     def __init__(self, notice: Callable[[str], None] | None = None) -> None:
-        self._requested: int | None = None
         self._notice = notice
         self._before: dict[int, Any] = {}
         self._process = 0
-
-    @property
-    def requested(self) -> int | None:
-        return self._requested
 
     def __enter__(self) -> Stopper:
         self._process = os.getpid()
@@ -232,9 +224,9 @@ class Stopper(StopRequest):
             if number == signal.SIGTERM:
                 _die_by(number)
             return
-        if self._requested is not None:
+        if self.requested is not None:
             _die_by(number)
-        self._requested = 128 + number
+        self.requested = 128 + number
         if self._notice is not None:
             with contextlib.suppress(RuntimeError):  # the signal came in the middle of another write to the terminal
                 self._notice("stopping; a second signal aborts at once")

@@ -24,7 +24,7 @@ from foretext.cli.input import (
     text_argument,
 )
 from foretext.cli.output import progress, show
-from foretext.errors import UserError, refuse
+from foretext.errors import UserError, refuse, refuse_if
 
 if TYPE_CHECKING:
     from foretext.evaluate.in_context import Round, Template
@@ -119,23 +119,20 @@ def prompt(
 
 def _check(task: str, given: Sequence[object]) -> None:
     """UserError for what is no task, or for an option (`given`: those of `_FOR`) that the task does not have."""
-    if task not in TASKS:
-        raise UserError(f"no task {task!r}; the tasks are {', '.join(TASKS)}")
+    refuse_if(task not in TASKS, f"no task {task!r}; the tasks are {', '.join(TASKS)}")
     for (option, tasks), value in zip(_FOR.items(), given):
         if task not in tasks:
             refuse({option: value}, f"is for {', '.join(tasks)}, and the task is {task}; leave it out")
 
 
 def _check_values(seeds: int | None, rows: int, language: str | None, out: Path | None) -> None:
-    if seeds is not None and seeds < 1:
-        raise UserError(f"--seeds must be at least 1, not {seeds}")
-    if rows < 0:
-        raise UserError(f"--rows must be 0 (all) or more, not {rows}")
-    if language is not None and language not in LANGUAGES:
-        raise UserError(
-            f"--language {language}: BLEU cuts {', '.join(LANGUAGES)} in ways of their own, all others by spaces and "
-            "punctuation; give one of these, or leave it out"
-        )
+    refuse_if(seeds is not None and seeds < 1, f"--seeds must be at least 1, not {seeds}")
+    refuse_if(rows < 0, f"--rows must be 0 (all) or more, not {rows}")
+    refuse_if(
+        language is not None and language not in LANGUAGES,
+        f"--language {language}: BLEU cuts {', '.join(LANGUAGES)} in ways of their own, all others by spaces and "
+        "punctuation; give one of these, or leave it out",
+    )
     if out is not None:
         check_output(out)
 
@@ -166,8 +163,7 @@ def _numbers(shots: str) -> list[int]:
         numbers = [int(part) for part in shots.split(",")]
     except ValueError:
         numbers = [-1]
-    if min(numbers) < 0:
-        raise UserError(f"--shots {shots}: give numbers of examples, such as 0 or 0,1,5")
+    refuse_if(min(numbers) < 0, f"--shots {shots}: give numbers of examples, such as 0 or 0,1,5")
     return list(dict.fromkeys(numbers))
 
 
@@ -182,8 +178,7 @@ def _rows(file: Path, task: str, columns: dict[str, str] | None, format: str | N
         kind = {"acceptability": "classification", "winograd": "choice"}.get(task, task)
         return labelled_rows(file, kind, columns, format, errors)
     for field in columns or {}:
-        if field != "text":
-            raise UserError(f"--columns: last-word has no field {field!r}; it has text")
+        refuse_if(field != "text", f"--columns: last-word has no field {field!r}; it has text")
     texts = read_texts([str(file)], (columns or {}).get("text"), "auto", errors)
     return [Row((text,), None, f"{file} document {number}") for number, text in enumerate(texts, 1)]
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from foretext.errors import UserError, did_you_mean
 from foretext.runs.model import SavedModel
-from foretext.runs.run_vectors import words_of
+from foretext.runs.reading import words_of
 from foretext.text.corpus.text_files import read_text
 
 MOST_WORDS = 300_000

@@ -26,8 +26,8 @@ from foretext.interop.openai_gpt import is_openai_gpt, read_openai_gpt
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space, write_error
 from foretext.runs.model import SavedModel, load_model
+from foretext.runs.reading import words_of
 from foretext.runs.run_config import POSITION, Budget, DataConfig, Position, PretrainConfig, RunConfig
-from foretext.runs.run_vectors import words_of
 from foretext.systems.base import System, TokenizerConfig
 from foretext.systems.hub_names import HEAD
 from foretext.text.corpus.text_files import written_aside

@@ -1,9 +1,8 @@
-"""What a run directory's newest commit has, and how one is made of several files at once: all of them or none, whenever
-the process dies.
+"""How a commit is made of several files at once: all of them or none, whenever the process dies; and the log that grows
+between commits.
 
-`manifest.json` is the one pointer: which files there are, their sizes and hashes. A reader needs no lock. A file of a
-commit is in its place, or still in the folder of that commit, whose name follows from what the manifest says. Nothing
-here follows a symbolic link out of the directory.
+`manifest.json` is the one pointer. A reader needs no lock. A file of a commit is in its place, or still in the folder
+of that commit, whose name follows from what the manifest says.
 
 1. Every new file, the new `manifest.json` among them, is written into a folder of the writer's own and synced. The
    folder then gets the name that follows from this manifest.
@@ -13,7 +12,7 @@ here follows a symbolic link out of the directory.
    those that the manifest no longer lists are removed, then the folder.
 
 The next writer does what is left of step 3, which can be done any number of times, and removes folders that no manifest
-points to.
+points to. There is one writer at a time (`lock.py`).
 """
 
 from __future__ import annotations
@@ -21,208 +20,100 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import hashlib
 import json
+import math
 import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from foretext.errors import UserError
-from foretext.runs.lock import Owner
-from foretext.runs.machine import is_a_link
+from foretext.errors import refuse_if
+from foretext.runs.directory import (
+    JOURNAL,
+    MANIFEST,
+    METRICS,
+    STAGING,
+    Commit,
+    RunDirectory,
+    Stamp,
+    commit_of,
+    inside,
+    is_safe_name,
+    manifest_json,
+    object_in,
+    open_plain,
+    read_manifest,
+    stamp,
+)
+from foretext.runs.lock import LOCK, Lock, Owner
+from foretext.runs.machine import write_error, writing_to
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-MANIFEST = "manifest.json"
-JOURNAL = "commit.json"  # of a commit that an earlier version left unfinished
-FORMAT = 1
-STAGING = re.compile(r"\.staging-([A-Za-z0-9._]+)-(\d{1,10})-(\d{1,20})-[0-9a-f]+")
 FOLDER = re.compile(r"\.commit-[0-9a-f]{32}")
-_MAX_JSON = 4_000_000  # thousands of files fit
-_PART = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,127}")  # no leading dot: those names are for staging
 Content = bytes | Mapping[str, "Tensor"]
 _REMOVED = ".removed.json"  # in a commit's folder: the files that its manifest no longer lists, as a manifest
+_RESERVED = (MANIFEST, JOURNAL, LOCK, METRICS)
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
-# -- names and files ---------------------------------------------------------------------------------------------------
+# -- the writer --------------------------------------------------------------------------------------------------------
 
 
-def is_safe_name(name: object, most: int = 4) -> bool:
-    """Whether `name` is a plain relative path (`training/position.json`) of so many parts at most, which cannot leave
-    its directory."""
-    if not isinstance(name, str):
-        return False
-    parts = name.split("/")
-    return len(parts) <= most and all(_PART.fullmatch(part) for part in parts)
+class RunWriter:
+    """Writes to a run directory; made by `RunDirectory.writer()`."""
+
+    def __init__(self, run: RunDirectory, lock: Lock, notice: Callable[[str], None]) -> None:
+        self.run = run
+        self._lock = lock
+        self.log = MetricsLog(run.path, notice)
+        newest = run.newest()
+        self._files = {} if newest is None else newest.files
+        self._finish(newest)
+        sweep(run.path, newest)
+
+    def close(self) -> None:
+        self.log.close()
+
+    def commit(self, files: Mapping[str, Content], remove: Collection[str] = ()) -> None:
+        """Puts all of `files` in place and takes `remove` away, all or nothing; other files stay as they are.
+
+        A value is a file's bytes, or tensors for a safetensors file (tied ones are the caller's to leave out).
+        """
+        for name in [*files, *remove]:
+            assert is_safe_name(name) and name not in _RESERVED, f"{name}: no name for a run's file"
+        assert not set(files) & set(remove), "a file both written and removed"
+        self._lock.ensure()
+        root = self.run.path
+        with writing_to(root, sum(map(_size, files.values()))):
+            self.log.sync()  # the position in this commit counts on what is in the log
+            newest = self.run.newest()
+            # No one else's work is overwritten: neither another writer's nor a file that only happens to be here.
+            changed = ({} if newest is None else newest.files) != self._files
+            refuse_if(changed, f"{root}: changed by another process since this one opened it; nothing was written")
+            for path in [inside(root, name) for name in files if name not in self._files]:
+                refuse_if(
+                    path.exists(), f"{path} is in the way and not part of this run: move it, or choose another --out"
+                )
+            self._finish(newest)
+            newest = publish(root, self._files, files, remove)
+        self._files = newest.files
+        self._finish(newest)
+
+    def _finish(self, newest: Commit | None) -> None:
+        with writing_to(self.run.path):  # the commit itself stands; a later writer finishes it
+            if newest is not None:
+                finish(newest)
 
 
-def inside(root: Path, name: str) -> Path:
-    """The path of `name` under `root`; UserError if it, or a folder on the way, is a symbolic link."""
-    path = root
-    for part in name.split("/"):
-        path = path / part
-        if path.is_symlink():
-            raise is_a_link(path)
-    return path
-
-
-def open_plain(path: Path) -> BufferedReader:
-    """Opens an ordinary file for reading; never a link, a device or a pipe."""
-    # O_NONBLOCK: opening a pipe must not wait for a writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    file = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        file.close()
-        raise UserError(f"{path}: refused: not an ordinary file")
-    return file
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """Size and SHA-256 of a file."""
-
-    bytes: int
-    sha256: str
-
-
-def stamp(file: BufferedReader) -> Stamp:
-    """Hashes an open file from its start."""
-    file.seek(0)
-    return Stamp(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
-
-
-# -- the newest commit -------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Commit:
-    """The newest commit, as the directory shows it at one moment."""
-
-    root: Path
-    files: dict[str, Stamp]
-    folder: str  # where those of its files are that are not in their places yet
-    staged: Mapping[str, str]  # their names there
-    removed: tuple[str, ...] = ()  # files of the commit before it that a journal names
-
-    def waiting(self, name: str) -> Path | None:
-        """Where a file is that is not in its place yet; None if it is."""
-        path = inside(self.root, f"{self.folder}/{self.staged.get(name, name)}")
-        return path if path.exists() else None
-
-    def path(self, name: str) -> Path:
-        """Where a file is at this moment."""
-        final = inside(self.root, name)
-        return self.waiting(name) or final
-
-
-def manifest_json(files: Mapping[str, Stamp]) -> bytes:
-    entries = {name: {"bytes": entry.bytes, "sha256": entry.sha256} for name, entry in files.items()}
-    value = {"format": FORMAT, "files": entries}
-    return (json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
-
-
-def commit_of(root: Path, files: dict[str, Stamp]) -> Commit:
-    """The commit whose manifest lists these files."""
-    folder = f".commit-{hashlib.sha256(manifest_json(files)).hexdigest()[:32]}"
-    return Commit(root, files, folder, {name: name for name in files})
-
-
-def newest_commit(root: Path) -> Commit | None:
-    """What `manifest.json` points to, checked; None without one."""
-    for _ in range(100):
-        journal = _journal(root)
-        path = root / MANIFEST if journal is None else journal.path(MANIFEST)
-        try:
-            files = read_manifest(path)
-            if journal is None:
-                return commit_of(root, files)
-            with open_plain(path) as file:
-                if stamp(file) == journal.files.get(MANIFEST):
-                    return replace(journal, files=files)
-        except (FileNotFoundError, NotADirectoryError):
-            if journal is None:
-                return None
-        # A journal has a manifest: it was renamed into its place just now, or followed by another.
-    raise UserError(f"{path}: missing or cut short, though {JOURNAL} lists it: restore it from a copy")
-
-
-def read_manifest(path: Path) -> dict[str, Stamp]:
-    """Name, size and hash of each file that is listed. FileNotFoundError passes; anything malformed is a UserError."""
-    return {name: _stamp_in(path, name, entry) for name, entry in _entries(path, _read_json(path)).items()}
-
-
-def _journal(root: Path) -> Commit | None:
-    """The commit that `commit.json` tells of. Earlier versions committed by it: the manifest is then one of the files
-    that may still be in the folder."""
-    path = root / JOURNAL
-    try:
-        value = _read_json(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    entries = _entries(path, value)
-    removed, folder = value.get("remove"), value.get("staging")
-    if not isinstance(removed, list) or not isinstance(folder, str) or not STAGING.fullmatch(folder):
-        raise UserError(f"{path}: damaged: not the journal of a commit; restore it from a copy")
-    staged = {name: entry.get("staged") for name, entry in entries.items()}
-    for name, parts in (*((name, 4) for name in removed), *((name, 1) for name in staged.values())):
-        if not is_safe_name(name, parts):
-            raise _unsafe(path, name)
-    files = {name: _stamp_in(path, name, entry) for name, entry in entries.items()}
-    return Commit(root, files, folder, {name: str(place) for name, place in staged.items()}, tuple(removed))
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    try:
-        with open_plain(path) as file:
-            data = file.read(_MAX_JSON + 1)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise is_a_link(path) from None
-        raise
-    if len(data) > _MAX_JSON:
-        raise UserError(f"{path}: too large ({_MAX_JSON:,} bytes at most): it is damaged, or not a run's file")
-    try:
-        value = json.loads(data)
-    except (ValueError, RecursionError):
-        raise UserError(f"{path}: damaged: not valid JSON; restore it from a copy") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path}: damaged: not a JSON object; restore it from a copy")
-    return value
-
-
-def _entries(path: Path, value: dict[str, object]) -> dict[str, dict[str, object]]:
-    if value.get("format") != FORMAT:
-        raise UserError(
-            f"{path}: its format is {str(value.get('format'))[:20]}, this version reads {FORMAT}: "
-            "it is damaged, or was made by another version of foretext"
-        )
-    files = value.get("files")
-    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
-        raise UserError(f"{path}: damaged: it lists no files; restore it from a copy")
-    for name in files:
-        if not is_safe_name(name):
-            raise _unsafe(path, name)
-    return files
-
-
-def _stamp_in(path: Path, name: str, entry: dict[str, object]) -> Stamp:
-    size, digest = entry.get("bytes"), entry.get("sha256")
-    if type(size) is int and size >= 0 and isinstance(digest, str) and re.fullmatch(r"[0-9a-f]{64}", digest):
-        return Stamp(size, digest)
-    raise UserError(f"{path}: damaged: no size and SHA-256 for {name}; restore it from a copy")
-
-
-def _unsafe(path: Path, name: object) -> UserError:
-    return UserError(f"{path}: refused the file name {str(name)[:100]!r}: it does not stay inside the directory")
+def _size(content: Content) -> int:
+    if isinstance(content, bytes):
+        return len(content)
+    return sum(tensor.numel() * tensor.element_size() for tensor in content.values())
 
 
 # -- a new commit ------------------------------------------------------------------------------------------------------
@@ -284,7 +175,10 @@ def finish(commit: Commit) -> None:
             with contextlib.suppress(FileNotFoundError):  # a writer that does not see our lock was faster
                 waiting.replace(place)
             folders.add(place.parent)
-    removed = [inside(root, name) for name in _removed(commit) if name not in commit.files]
+    gone: Collection[str] = commit.removed
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        gone = read_manifest(root / commit.folder / _REMOVED)
+    removed = [inside(root, name) for name in gone if name not in commit.files]
     for place in removed:
         on_stage(f"remove {place.name}")
         place.unlink(missing_ok=True)
@@ -298,12 +192,6 @@ def finish(commit: Commit) -> None:
         if place.parent != root:
             with contextlib.suppress(OSError):
                 place.parent.rmdir()  # which removes an empty one only
-
-
-def _removed(commit: Commit) -> tuple[str, ...]:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        return tuple(read_manifest(commit.root / commit.folder / _REMOVED))
-    return commit.removed
 
 
 def sweep(root: Path, commit: Commit | None) -> None:
@@ -374,3 +262,75 @@ def sync_folder(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+# -- the log -----------------------------------------------------------------------------------------------------------
+
+
+class MetricsLog:
+    """The writing side of metrics.jsonl, one JSON object a line.
+
+    It is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log was; going
+    on cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped. What
+    was bad about steps that are undone so is kept, since it is what a user looks for: see `Loop.restore`. The log is
+    opened at the first use, so that a run that logs nothing has none.
+    """
+
+    def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
+        self.path = folder / METRICS
+        self._notice = notice
+        self._descriptor: int | None = None
+
+    def _open(self) -> int:
+        if self._descriptor is None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+            with writing_to(self.path):
+                self._descriptor = os.open(self.path, flags, 0o666)
+        return self._descriptor
+
+    def size(self) -> int:
+        """Bytes so far: what a checkpoint's position records."""
+        return os.fstat(self._open()).st_size
+
+    def append(self, values: Mapping[str, Any]) -> None:
+        """Adds one line. A number that is not finite becomes null, because JSON has no other word for it."""
+        line = (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode()
+        descriptor, before = self._open(), self.size()
+        try:
+            if os.write(descriptor, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            os.ftruncate(descriptor, before)
+            raise write_error(self.path, error, len(line)) from None
+
+    def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
+        """The lines beyond `size` bytes that have `key`; what cannot be read is passed over: it is cut off anyway."""
+        lines = os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]
+        return [row for row in map(object_in, lines) if row is not None and key in row]
+
+    def truncate(self, size: int) -> None:
+        """Back to `size` bytes, where the checkpoint left it."""
+        descriptor, before = self._open(), self.size()
+        if before < size:
+            self._notice(
+                f"{self.path}: {size - before:,} bytes shorter than at the checkpoint; lines of the log are lost"
+            )
+            size = os.pread(descriptor, before, 0).rfind(b"\n") + 1  # no half line
+        os.ftruncate(descriptor, size)
+
+    def sync(self) -> None:
+        if self._descriptor is not None:
+            sync_file(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,8 +1,8 @@
-"""The run directory: what every verb reads, and what training makes and extends.
+"""The run directory: what every verb reads. What training makes and extends is written by `commit.py`.
 
-A checkpoint is whole or invisible (`commit.py`), there is one writer at a time (`lock.py`), and nothing is read that
-does not fit its size and SHA-256 in `manifest.json`. Only JSON, TOML and safetensors are read, so nothing that is
-loaded can run code. Reading needs no lock and no torch, except `load_tensors`.
+`manifest.json` says which files there are, their sizes and hashes, and nothing is read that does not fit these. Only
+JSON, TOML and safetensors are read, so nothing that is loaded can run code. Nothing here follows a symbolic link out of
+the directory. Reading needs no lock and no torch, except `load_tensors`.
 
 Each read is consistent with the newest commit by itself. To read several files of one and the same commit while another
 process trains there, read them under `writer()`.
@@ -12,41 +12,210 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
+import re
+import stat
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from foretext.errors import UserError
-from foretext.runs.commit import (
-    JOURNAL,
-    MANIFEST,
-    Commit,
-    Content,
-    Stamp,
-    finish,
-    inside,
-    is_safe_name,
-    newest_commit,
-    open_plain,
-    publish,
-    stamp,
-    sweep,
-)
-from foretext.runs.lock import LOCK, Lock
+from foretext.errors import UserError, refuse_if
 from foretext.runs.machine import is_a_link, size_text, write_error
-from foretext.runs.metrics_log import METRICS, MetricsLog, read_metrics
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from foretext.runs.commit import RunWriter
+
 T = TypeVar("T")
 
-_RESERVED = (MANIFEST, JOURNAL, LOCK, METRICS)
+MANIFEST = "manifest.json"
+JOURNAL = "commit.json"  # of a commit that an earlier version left unfinished
+METRICS = "metrics.jsonl"
+FORMAT = 1
+STAGING = re.compile(r"\.staging-([A-Za-z0-9._]+)-(\d{1,10})-(\d{1,20})-[0-9a-f]+")
+_MAX_JSON = 4_000_000  # thousands of files fit
 _MAX_HEADER = 16_000_000  # of a safetensors file: room for 100,000 tensors
+_PART = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,127}")  # no leading dot: those names are for staging
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _REMEDY = "restore it from a copy, or train again into a new directory"
+
+
+# -- names and files ---------------------------------------------------------------------------------------------------
+
+
+def is_safe_name(name: object, most: int = 4) -> bool:
+    """Whether `name` is a plain relative path (`training/position.json`) of so many parts at most, which cannot leave
+    its directory."""
+    if not isinstance(name, str):
+        return False
+    parts = name.split("/")
+    return len(parts) <= most and all(_PART.fullmatch(part) for part in parts)
+
+
+def inside(root: Path, name: str) -> Path:
+    """The path of `name` under `root`; UserError if it, or a folder on the way, is a symbolic link."""
+    path = root
+    for part in name.split("/"):
+        path = path / part
+        if path.is_symlink():
+            raise is_a_link(path)
+    return path
+
+
+def open_plain(path: Path) -> BufferedReader:
+    """Opens an ordinary file for reading; never a link, a device or a pipe."""
+    try:  # O_NONBLOCK: opening a pipe must not wait for a writer
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise is_a_link(path) from None
+        raise
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise UserError(f"{path}: refused: not an ordinary file")
+    return file
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Size and SHA-256 of a file."""
+
+    bytes: int
+    sha256: str
+
+
+def stamp(file: BufferedReader) -> Stamp:
+    """Hashes an open file from its start."""
+    file.seek(0)
+    return Stamp(os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+# -- the newest commit -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The newest commit, as the directory shows it at one moment."""
+
+    root: Path
+    files: dict[str, Stamp]
+    folder: str  # where those of its files are that are not in their places yet
+    staged: Mapping[str, str]  # their names there
+    removed: tuple[str, ...] = ()  # files of the commit before it that a journal names
+
+    def waiting(self, name: str) -> Path | None:
+        """Where a file is that is not in its place yet; None if it is."""
+        path = inside(self.root, f"{self.folder}/{self.staged.get(name, name)}")
+        return path if path.exists() else None
+
+    def path(self, name: str) -> Path:
+        """Where a file is at this moment."""
+        final = inside(self.root, name)
+        return self.waiting(name) or final
+
+
+def manifest_json(files: Mapping[str, Stamp]) -> bytes:
+    entries = {name: {"bytes": entry.bytes, "sha256": entry.sha256} for name, entry in files.items()}
+    value = {"format": FORMAT, "files": entries}
+    return (json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True) + "\n").encode()
+
+
+def commit_of(root: Path, files: dict[str, Stamp]) -> Commit:
+    """The commit whose manifest lists these files."""
+    folder = f".commit-{hashlib.sha256(manifest_json(files)).hexdigest()[:32]}"
+    return Commit(root, files, folder, {name: name for name in files})
+
+
+def newest_commit(root: Path) -> Commit | None:
+    """What `manifest.json` points to, checked; None without one."""
+    for _ in range(100):
+        journal = _journal(root)
+        path = root / MANIFEST if journal is None else journal.path(MANIFEST)
+        try:
+            files = read_manifest(path)
+            if journal is None:
+                return commit_of(root, files)
+            with open_plain(path) as file:
+                if stamp(file) == journal.files.get(MANIFEST):
+                    return replace(journal, files=files)
+        except (FileNotFoundError, NotADirectoryError):
+            if journal is None:
+                return None
+        # A journal has a manifest: it was renamed into its place just now, or followed by another.
+    raise UserError(f"{path}: missing or cut short, though {JOURNAL} lists it: restore it from a copy")
+
+
+def read_manifest(path: Path) -> dict[str, Stamp]:
+    """Name, size and hash of each file that is listed. FileNotFoundError passes; anything malformed is a UserError."""
+    return _listed(path, _read_json(path))
+
+
+def _journal(root: Path) -> Commit | None:
+    """The commit that `commit.json` tells of. Earlier versions committed by it: the manifest is then one of the files
+    that may still be in the folder."""
+    path = root / JOURNAL
+    try:
+        value = _read_json(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    files = _listed(path, value)
+    removed, folder = value.get("remove"), value.get("staging")
+    if not isinstance(removed, list) or not isinstance(folder, str) or not STAGING.fullmatch(folder):
+        raise UserError(f"{path}: damaged: not the journal of a commit; restore it from a copy")
+    staged = {name: value["files"][name].get("staged") for name in files}
+    for names, parts in ((removed, 4), (staged.values(), 1)):
+        _check_names(path, names, parts)
+    return Commit(root, files, folder, staged, tuple(removed))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    with open_plain(path) as file:
+        data = file.read(_MAX_JSON + 1)
+    refuse_if(
+        len(data) > _MAX_JSON, f"{path}: too large ({_MAX_JSON:,} bytes at most): it is damaged, or not a run's file"
+    )
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        raise UserError(f"{path}: damaged: not valid JSON; restore it from a copy") from None
+    refuse_if(not isinstance(value, dict), f"{path}: damaged: not a JSON object; restore it from a copy")
+    return value
+
+
+def _listed(path: Path, value: dict[str, Any]) -> dict[str, Stamp]:
+    """The files that a manifest or a journal lists, checked."""
+    refuse_if(
+        value.get("format") != FORMAT,
+        f"{path}: its format is {str(value.get('format'))[:20]}, this version reads {FORMAT}: "
+        "it is damaged, or was made by another version of foretext",
+    )
+    files = value.get("files")
+    if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
+        raise UserError(f"{path}: damaged: it lists no files; restore it from a copy")
+    _check_names(path, files)
+    for name, entry in files.items():
+        size, digest = entry.get("bytes"), entry.get("sha256")
+        whole = type(size) is int and size >= 0 and isinstance(digest, str) and _DIGEST.fullmatch(digest)
+        refuse_if(not whole, f"{path}: damaged: no size and SHA-256 for {name}; restore it from a copy")
+    return {name: Stamp(entry["bytes"], entry["sha256"]) for name, entry in files.items()}
+
+
+def _check_names(path: Path, names: Iterable[object], parts: int = 4) -> None:
+    for name in names:
+        refuse_if(
+            not is_safe_name(name, parts),
+            f"{path}: refused the file name {str(name)[:100]!r}: it does not stay inside the directory",
+        )
+
+
+# -- the directory ----------------------------------------------------------------------------------------------------
 
 
 class RunDirectory:
@@ -59,14 +228,14 @@ class RunDirectory:
 
     def exists(self) -> bool:
         """Whether there is a checkpoint here: False before a run's first commit, too."""
-        return self._newest() is not None
+        return self.newest() is not None
 
     def names(self) -> list[str]:
         """The files of the run, as the manifest lists them."""
         return sorted(self._need().files)
 
     def has(self, name: str) -> bool:
-        newest = self._newest()
+        newest = self.newest()
         return newest is not None and name in newest.files
 
     def sizes(self) -> dict[str, int]:
@@ -74,16 +243,7 @@ class RunDirectory:
 
     def read(self, name: str) -> bytes:
         """A file's bytes, verified."""
-
-        def use(path: Path, file: BufferedReader) -> bytes:
-            file.seek(0)
-            return file.read()
-
-        return self._consistently(name, use)
-
-    def file(self, name: str) -> Path:
-        """Where a file is, verified. A commit that follows may replace what is there; one that was opened stays."""
-        return self._consistently(name, lambda path, file: path)
+        return self._consistently(name, lambda path, file: file.read())
 
     def load_tensors(self, name: str, device: str = "cpu") -> dict[str, Tensor]:
         """The tensors of a safetensors file, verified."""
@@ -91,7 +251,9 @@ class RunDirectory:
         from safetensors.torch import load_file
 
         def use(path: Path, file: BufferedReader) -> dict[str, Tensor]:
-            _check_header(path, file)
+            length = int.from_bytes(file.read(8), "little")
+            if length > _MAX_HEADER:
+                raise UserError(f"{path}: refused: a header of {size_text(length)}; at most {size_text(_MAX_HEADER)}")
             try:
                 tensors = load_file(path, device=device)
             except (SafetensorError, ValueError, OverflowError) as error:
@@ -103,17 +265,25 @@ class RunDirectory:
         return self._consistently(name, use)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The log, one dictionary a line."""
-        return read_metrics(self.path)
+        """The log, one dictionary a line; a last line that is still being written is left out."""
+        path = self.path / METRICS
+        try:
+            rows = [object_in(line) for line in path.read_bytes().split(b"\n")[:-1]]
+        except FileNotFoundError:
+            return []
+        for number, row in enumerate(rows, start=1):
+            refuse_if(row is None, f"{path} line {number}: not a JSON object; remove that line")
+        return [row for row in rows if row is not None]
 
-    def _newest(self) -> Commit | None:
+    def newest(self) -> Commit | None:
+        """The newest commit; None before the first."""
         try:
             return newest_commit(self.path)
         except OSError as error:
             raise UserError(f"cannot read {self.path}: {error.strerror or error}") from None
 
     def _need(self) -> Commit:
-        newest = self._newest()
+        newest = self.newest()
         if newest is None:
             raise self._not_a_run()
         return newest
@@ -141,6 +311,7 @@ class RunDirectory:
             try:
                 with open_plain(path) as file:
                     _check_stamp(path, file, newest.files[name])
+                    file.seek(0)
                     return use(path, file)
             except (UserError, OSError) as error:
                 if (path, newest) == self._look(name):
@@ -162,86 +333,18 @@ class RunDirectory:
             raise self._not_a_run() from None
         except OSError as error:
             raise write_error(self.path, error) from None
-        with Lock(self.path, notice) as lock:
-            writer = RunWriter(self, lock, notice)
-            try:
-                yield writer
-            finally:
-                writer.log.close()
+        from foretext.runs.commit import RunWriter  # who only reads needs none of it
+        from foretext.runs.lock import Lock
 
-
-class RunWriter:
-    """Writes to a run directory; made by `RunDirectory.writer()`."""
-
-    def __init__(self, run: RunDirectory, lock: Lock, notice: Callable[[str], None]) -> None:
-        self.run = run
-        self._lock = lock
-        self.log = MetricsLog(run.path, notice)
-        newest = run._newest()
-        self._files = {} if newest is None else newest.files
-        self._finish(newest)
-        sweep(run.path, newest)
-
-    def commit(self, files: Mapping[str, Content], remove: Collection[str] = ()) -> None:
-        """Puts all of `files` in place and takes `remove` away, all or nothing; other files stay as they are.
-
-        A value is a file's bytes, or tensors for a safetensors file (tied ones are the caller's to leave out).
-        """
-        for name in [*files, *remove]:
-            assert is_safe_name(name) and name not in _RESERVED, f"{name}: no name for a run's file"
-        assert not set(files) & set(remove), "a file both written and removed"
-        self._lock.ensure()
-        try:
-            self.log.sync()  # the position in this commit counts on what is in the log
-            newest = self.run._newest()
-            self._check_untouched(newest, files)
-            self._finish(newest)
-            newest = publish(self.run.path, self._files, files, remove)
-        except OSError as error:
-            raise write_error(self.run.path, error, sum(map(_size, files.values()))) from None
-        self._files = newest.files
-        self._finish(newest)
-
-    def _finish(self, newest: Commit | None) -> None:
-        try:
-            if newest is not None:
-                finish(newest)
-        except OSError as error:
-            # The commit itself stands; a later writer finishes it.
-            raise write_error(self.run.path, error) from None
-
-    def _check_untouched(self, newest: Commit | None, files: Collection[str]) -> None:
-        """No one else's work is overwritten: neither another writer's nor a file that only happens to be here."""
-        if ({} if newest is None else newest.files) != self._files:
-            raise UserError(
-                f"{self.run.path}: changed by another process since this one opened it; nothing was written"
-            )
-        for name in files:
-            path = inside(self.run.path, name)
-            if name not in self._files and path.exists():
-                raise UserError(f"{path} is in the way and not part of this run: move it, or choose another --out")
-
-
-def _size(content: Content) -> int:
-    if isinstance(content, bytes):
-        return len(content)
-    return sum(tensor.numel() * tensor.element_size() for tensor in content.values())
+        with Lock(self.path, notice) as lock, contextlib.closing(RunWriter(self, lock, notice)) as writer:
+            yield writer
 
 
 def _check_stamp(path: Path, file: BufferedReader, expected: Stamp) -> None:
     """UserError if the file is not what the manifest says."""
     size = os.fstat(file.fileno()).st_size
-    if size != expected.bytes:
-        raise UserError(f"{path}: {size:,} bytes, but {MANIFEST} says {expected.bytes:,}: {_REMEDY}")
-    if stamp(file) != expected:
-        raise UserError(f"{path}: damaged: its SHA-256 is not the one in {MANIFEST}: {_REMEDY}")
-
-
-def _check_header(path: Path, file: BufferedReader) -> None:
-    file.seek(0)
-    length = int.from_bytes(file.read(8), "little")
-    if length > _MAX_HEADER:
-        raise UserError(f"{path}: refused: a header of {size_text(length)}; at most {size_text(_MAX_HEADER)}")
+    refuse_if(size != expected.bytes, f"{path}: {size:,} bytes, but {MANIFEST} says {expected.bytes:,}: {_REMEDY}")
+    refuse_if(stamp(file) != expected, f"{path}: damaged: its SHA-256 is not the one in {MANIFEST}: {_REMEDY}")
 
 
 def _reading_error(path: Path, error: UserError | OSError) -> UserError:
@@ -249,6 +352,13 @@ def _reading_error(path: Path, error: UserError | OSError) -> UserError:
         return error
     if isinstance(error, FileNotFoundError):
         return UserError(f"{path}: missing, though {MANIFEST} lists it: {_REMEDY}")
-    if error.errno == errno.ELOOP:
-        return is_a_link(path)
     return UserError(f"cannot read {path}: {error.strerror or error}")
+
+
+def object_in(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line of the log, or of the lock; None if it is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None

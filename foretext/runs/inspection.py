@@ -31,21 +31,17 @@ Config = PretrainConfig | FinetuneConfig
 Pieces = list[tuple[int, str]]
 
 
-def pieces_of(run: RunDirectory, text: str) -> Pieces:
-    """Ids and pieces of a text."""
-    tokenizer = load_tokenizer(run, read_config(run).run)
-    return [(number, tokenizer.piece(number)) for number in tokenizer.encode(text)]
-
-
 def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
-    """The transformed sequences that a fine-tuned run makes of `texts`; none for a pre-trained run."""
+    """Ids and pieces: of each text, or, for a fine-tuned run, of the transformed sequences that it makes of them."""
     config = read_config(run)
-    if not isinstance(config, FinetuneConfig):
-        return []
-    tokenizer, task = load_tokenizer(run, config.run), config.task
-    build_layout = system_named(config.run.system).build_layout
-    layout = build_layout(dict(tokenizer.specials), config.model.reads, config.run.direction)
-    made = family_of(task.kind).sequences(texts, Encoding(task, tokenizer, layout))
+    tokenizer = load_tokenizer(run, config.run)
+    made: Sequence[Sequence[int]]
+    if isinstance(config, FinetuneConfig):
+        build_layout = system_named(config.run.system).build_layout
+        layout = build_layout(dict(tokenizer.specials), config.model.reads, config.run.direction)
+        made = family_of(config.task.kind).sequences(texts, Encoding(config.task, tokenizer, layout))
+    else:
+        made = [tokenizer.encode(text) for text in texts]
     return [[(number, tokenizer.piece(number)) for number in ids] for ids in made]
 
 
@@ -70,6 +66,7 @@ def summary_of(run: RunDirectory) -> str:
     config = read_config(run)
     info, system = config.run, system_named(config.run.system)
     tokenizer = load_tokenizer(run, info)
+    trained = not isinstance(config, FinetuneConfig) or config.trains  # by the loop
     what = f"a model for {config.task.kind}" if isinstance(config, FinetuneConfig) else "a pre-trained model"
     way = _DIRECTIONS[info.direction] if system.causal else "in both directions at once"
     shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
@@ -78,11 +75,11 @@ def summary_of(run: RunDirectory) -> str:
         ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
         *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
-        *([("trained", _progress_of(run, config.budget))] if _trains(config) else []),
-        *(_view_lines(run, _trains(config)) if _has_views(config) else []),
+        *([("trained", _progress_of(run, config.budget))] if trained else []),
+        *(_view_lines(run, trained) if "views" in config.by_name() else []),
         ("validation", "  ".join(shown) + "  (the last)" if shown else ""),
         ("settings", _own_settings(config) or f"those of {info.system} {info.size}"),
-        ("paper", _unlike_the_paper(config) if PAPER in system.sizes and _trains(config) else ""),
+        ("paper", _unlike_the_paper(config) if PAPER in system.sizes and trained else ""),
         ("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())),
     ]
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines if value)])
@@ -120,15 +117,6 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
         ("chosen by", task.metric or ""),
         ("columns", ", ".join(f"{field}={column}" for field, column in task.columns.items())),
     ]
-
-
-def _has_views(config: Config) -> bool:
-    return isinstance(config, FinetuneConfig) and config.views is not None
-
-
-def _trains(config: Config) -> bool:
-    """Whether the loop has trained it."""
-    return not isinstance(config, FinetuneConfig) or config.trains
 
 
 def _view_lines(run: RunDirectory, tuned: bool) -> list[tuple[str, str]]:
@@ -243,10 +231,7 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
 
 
 def _differences(changes: Sequence[Change]) -> list[str]:
+    """In plain words; a key of a table inside a section with the table's name."""
     told = [change for change in changes if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER]
-    return [f"{_plain(change.key)} {change.new} ({change.old})" for change in told]
-
-
-def _plain(key: str) -> str:
-    """A key in plain words; of a table inside a section, with the table's name."""
-    return _PLAIN.get(key, key.partition(".")[2].replace(".", " ").replace("_", " "))
+    words = [_PLAIN.get(one.key, one.key.partition(".")[2].replace(".", " ").replace("_", " ")) for one in told]
+    return [f"{name} {change.new} ({change.old})" for name, change in zip(words, told)]

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.runs.machine import write_error
+from foretext.runs.directory import object_in
+from foretext.runs.machine import writing_to
 
 LOCK = "lock.json"
 _MAX_LOCK = 10_000
@@ -91,12 +92,10 @@ def host_name() -> str:
 
 def start_time(pid: int) -> int | None:
     """When the process started, in a unit of the system's own; -1 for a zombie, None where it cannot be known."""
-    try:
+    with contextlib.suppress(OSError, ValueError, IndexError):
         # the name, in brackets, may hold anything; what follows it is numbers: state is field 3, start time field 22
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return -1 if fields[0] in "ZX" else int(fields[19])
-    except (OSError, ValueError, IndexError):
-        pass
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
         ps = subprocess.run(
             ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
@@ -120,20 +119,17 @@ class Lock:
 
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self.path = folder / LOCK
-        self._folder = folder
         self._notice = notice
         self._descriptor: int | None = None
         self._token = secrets.token_hex(8)
         self._process = os.getpid()
 
     def __enter__(self) -> Lock:
-        try:
+        with writing_to(self.path):
             for _ in range(100):
                 if self._try():
                     return self
-        except OSError as error:
-            raise write_error(self.path, error) from None
-        raise UserError(f"{self._folder}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
+        raise UserError(f"{self.path.parent}: could not take the lock: {LOCK} keeps changing; try again", EXIT_MACHINE)
 
     def __exit__(self, *_: object) -> None:
         if os.getpid() != self._process:
@@ -187,19 +183,19 @@ class Lock:
             return  # new, or its writer died while writing it
         if not owner.is_dead():
             raise self._refusal(contents)
-        self._notice(f"{self._folder}: took over the lock of {owner}, which is no longer running")
+        self._notice(f"{self.path.parent}: took over the lock of {owner}, which is no longer running")
 
     def _refusal(self, contents: dict[str, object]) -> UserError:
         owner = _owner(contents)
         since = f" since {contents['since']}" if isinstance(contents.get("since"), str) else ""
         if owner is None:
-            return UserError(f"{self._folder} is being written by another process: wait until it ends")
+            return UserError(f"{self.path.parent} is being written by another process: wait until it ends")
         if owner.is_dead():
             return UserError(
-                f"{self._folder}: {owner} has ended, but its child processes hold its lock: end them first"
+                f"{self.path.parent}: {owner} has ended, but its child processes hold its lock: end them first"
             )
         then = "or end it" if owner.host == host_name() else f"or, if that process is gone, remove {self.path}"
-        return UserError(f"{self._folder} is being written by {owner}{since}: wait until it ends, {then}")
+        return UserError(f"{self.path.parent} is being written by {owner}{since}: wait until it ends, {then}")
 
     def _write(self, descriptor: int) -> None:
         entry = vars(Owner.me()) | {"since": time.strftime("%Y-%m-%d %H:%M:%S"), "token": self._token}
@@ -232,11 +228,7 @@ class Lock:
 
 def _contents(descriptor: int) -> dict[str, object]:
     """What the lock file says; empty if it says nothing that can be read."""
-    try:
-        value = json.loads(os.pread(descriptor, _MAX_LOCK, 0))
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return object_in(os.pread(descriptor, _MAX_LOCK, 0)) or {}
 
 
 def _owner(contents: dict[str, object]) -> Owner | None:

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE, UserError, refuse_if
 
 if TYPE_CHECKING:
     import torch
@@ -62,12 +62,12 @@ def free_disk(path: Path) -> int:
 def check_space(path: Path, bytes_needed: int) -> None:
     """UserError if the disk under `path` has not got `bytes_needed`; to be asked before a run starts."""
     free = free_disk(path)
-    if free < bytes_needed:
-        raise UserError(
-            f"not enough disk space for {path}: {size_text(bytes_needed)} needed, {size_text(free)} available; "
-            "free some space or choose another --out",
-            EXIT_MACHINE,
-        )
+    refuse_if(
+        free < bytes_needed,
+        f"not enough disk space for {path}: {size_text(bytes_needed)} needed, {size_text(free)} available; "
+        "free some space or choose another --out",
+        EXIT_MACHINE,
+    )
 
 
 def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
@@ -83,6 +83,15 @@ def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
         )
     reason = error.strerror or str(error)
     return UserError(f"cannot write {path}: {reason}; what was saved before is intact", EXIT_MACHINE)
+
+
+@contextlib.contextmanager
+def writing_to(path: Path, bytes_needed: int = 0) -> Iterator[None]:
+    """What fails inside is a write under `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error, bytes_needed) from None
 
 
 def is_a_link(path: Path) -> UserError:
@@ -154,14 +163,11 @@ def out_of_memory_as_user_error(micro_batch: int | None = None) -> Iterator[None
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        raise UserError(f"out of memory: {_smaller_batch(micro_batch)}", EXIT_MACHINE) from None
-
-
-def _smaller_batch(micro_batch: int | None) -> str:
-    if micro_batch == 1:
-        return "the batch at a time is already 1: choose a smaller --size or a shorter context"
-    half = "…" if micro_batch is None else f"{micro_batch // 2} (it was {micro_batch})"
-    return f"try a smaller batch at a time: --set training.micro_batch={half}"
+        half = "…" if micro_batch is None else f"{micro_batch // 2} (it was {micro_batch})"
+        smaller = f"try a smaller batch at a time: --set training.micro_batch={half}"
+        if micro_batch == 1:
+            smaller = "the batch at a time is already 1: choose a smaller --size or a shorter context"
+        raise UserError(f"out of memory: {smaller}", EXIT_MACHINE) from None
 
 
 def tune_allocator() -> None:
@@ -188,8 +194,7 @@ def using_threads(count: int | None) -> Iterator[None]:
     if count is None:
         yield
         return
-    if not 1 <= count <= 1024:
-        raise UserError(f"--threads {count}: give a number from 1 to 1024")
+    refuse_if(not 1 <= count <= 1024, f"--threads {count}: give a number from 1 to 1024")
     import torch
     from threadpoolctl import threadpool_limits
 

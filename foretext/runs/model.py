@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch, length_batches
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.nn.trunk import ModelConfig, Trunk, check_tensors, reads_on
 from foretext.objectives.base import Direction, Objective, Scored
 from foretext.runs.directory import RunDirectory
@@ -147,17 +147,18 @@ def need_trained_head(model: SavedModel, what: str) -> None:
 
 def facing(model: SavedModel, direction: str) -> SavedModel:
     """The model as it reads in this direction. ELMo has both; any other run has the one it was trained in."""
-    if direction not in ("forward", "backward"):
-        raise UserError(f"--direction {direction}: there is forward and backward")
+    refuse_if(direction not in ("forward", "backward"), f"--direction {direction}: there is forward and backward")
     if direction == model.info.direction:
         return model
-    if model.scored != "both ways" and not model.system.causal:
-        raise UserError(f"--direction {direction}: {model.system.name} has no directions to choose from; leave it out")
-    if model.scored != "both ways":
-        raise UserError(
-            f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
-            f"train another (foretext pretrain … --direction {direction})"
-        )
+    refuse_if(
+        model.scored != "both ways" and not model.system.causal,
+        f"--direction {direction}: {model.system.name} has no directions to choose from; leave it out",
+    )
+    refuse_if(
+        model.scored != "both ways",
+        f"--direction {direction}: this run of {model.system.name} reads {model.info.direction}; leave it out, or "
+        f"train another (foretext pretrain … --direction {direction})",
+    )
     turned = replace(model.info, direction=cast(Direction, direction))
     return replace(model, config=replace(model.config, run=turned))
 
@@ -170,8 +171,10 @@ def reach_of(model: SavedModel) -> int | None:
 def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     where = str(run.path / "tokenizer.json")
     tokenizer = tokenizer_from_json(text_of(run, "tokenizer.json"), where)
-    if tokenizer.fingerprint() != info.tokenizer:
-        raise UserError(f"{where}: not the tokenizer that this model was trained with; put the right file back")
+    refuse_if(
+        tokenizer.fingerprint() != info.tokenizer,
+        f"{where}: not the tokenizer that this model was trained with; put the right file back",
+    )
     return tokenizer
 
 
@@ -187,15 +190,13 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     run = RunDirectory(path)
     config = read_config(run)
     tokenizer = load_tokenizer(run, config.run)
-    where = str(run.path / "model.safetensors")
+    where, tensors = str(run.path / "model.safetensors"), {}
     if _reads_trunk(config):
-        if not run.has("model.safetensors"):
-            raise UserError(f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
+        missing = not run.has("model.safetensors")
+        refuse_if(missing, f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
         tensors = run.load_tensors("model.safetensors")
         check_amount(config.model, tensors, where, "[model] in config.toml")
-        model = _assembled(config, tokenizer, tensors, where, device)
-    else:
-        model = _built(config, tokenizer, "meta")
+    model = _assembled(config, tokenizer, tensors, where, device)
     model.run = run
     if isinstance(config, FinetuneConfig) and config.views is not None:
         from foretext.runs.views import load_views
@@ -207,8 +208,7 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
 def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
     """The model of a pre-trained run; a fine-tuned one is an error."""
     model = load_model(path, device)
-    if model.task is not None:
-        raise UserError(f"{path} is fine-tuned; here a pre-trained run is wanted")
+    refuse_if(model.task is not None, f"{path} is fine-tuned; here a pre-trained run is wanted")
     return model
 
 
@@ -224,10 +224,11 @@ def _assembled(
     where: str,
     device: torch.device | str = "cpu",
 ) -> SavedModel:
-    model = _built(config, tokenizer, "cpu")
-    whole = _whole(model)
-    put_weights(whole, tensors, where)
-    whole.to(device).eval()
+    reads = _reads_trunk(config)
+    model = _built(config, tokenizer, "cpu" if reads else "meta")
+    if reads:
+        put_weights(_whole(model), tensors, where)
+        _whole(model).to(device).eval()
     return model
 
 
@@ -261,13 +262,9 @@ def model_tensors(model: SavedModel) -> dict[str, Tensor]:
 
 def model_state(model: SavedModel) -> dict[str, Any]:
     """A model as plain data, texts and arrays: what its run directory would hold."""
-    state = {
-        "config": model.config.text(),
-        "tokenizer": model.tokenizer.to_json(),
-        "weights": {},
-    }
-    if _reads_trunk(model.config):
-        state["weights"] = {name: tensor.numpy() for name, tensor in model_tensors(model).items()}
+    tensors = model_tensors(model) if _reads_trunk(model.config) else {}
+    weights = {name: tensor.numpy() for name, tensor in tensors.items()}
+    state = {"config": model.config.text(), "tokenizer": model.tokenizer.to_json(), "weights": weights}
     if model.views is not None:
         from foretext.runs.views import views_state
 
@@ -280,11 +277,7 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     where = "the saved state"
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}
     tokenizer = tokenizer_from_json(state["tokenizer"], where)
-    config = config_in(state["config"], where)
-    if _reads_trunk(config):
-        model = _assembled(config, tokenizer, tensors, where)
-    else:
-        model = _built(config, tokenizer, "meta")
+    model = _assembled(config_in(state["config"], where), tokenizer, tensors, where)
     if "views" in state:
         from foretext.runs.views import views_of
 
@@ -295,8 +288,7 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
     """UserError if the configuration needs far more numbers than there are, which no memory may be taken for."""
     there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
-    if needed > 2 * there:
-        raise UserError(f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
+    refuse_if(needed > 2 * there, f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
 
 
 def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
@@ -328,14 +320,12 @@ def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progres
     logits of each word's tags, or each token's as start and end."""
     trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
     found: dict[int, np.ndarray] = {}
-    for indices in length_batches([example.tokens for example in examples]):
+    for indices in length_batches([example.tokens for example in examples], progress=progress):
         batch = task.make([examples[index] for index in indices])
         # Without labels no loss is computed; the language model's would cost more than the scores.
         batch = replace(batch, labels=None, targets_BT=None).to(device)
         scores = task(trunk, batch).scores.float().cpu().numpy()
         found |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
-        if progress is not None:
-            progress(len(found), len(examples))
     return [found[index] for index in range(len(examples))]
 
 

@@ -1,27 +1,35 @@
 """Texts as they are given from Python; one as a model reads it, after end-of-text or between a masked system's special
-tokens; and the states of a trunk that has read it."""
+tokens; the states of a trunk that has read it, of texts and of words; and the vectors of words that a run has learned.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from foretext.batch import Batch, length_batches, padded, padded_segments
-from foretext.errors import UserError
-from foretext.runs.model import SavedModel, reach_of
+from foretext.errors import UserError, refuse_if
+from foretext.runs.model import SavedModel, encode, load_model, reach_of
+from foretext.runs.report import Reporter
+from foretext.tasks.files.conll import TaggedSentence
+from foretext.tasks.views.base import Units, word_units
 from foretext.text.corpus.encoding import encode_texts
+from foretext.text.words.vectors import WordVectors
 
 
 def given_texts(given: str | Sequence[str], name: str) -> list[str]:
     """One text or several, as a list; `name` is the argument's."""
     if isinstance(given, str):
         return [given]
-    if not isinstance(given, Iterable) or isinstance(given, bytes):
-        raise UserError(f"{name} must be a text or a list of texts, not {type(given).__name__}")
+    refuse_if(
+        not isinstance(given, Iterable) or isinstance(given, bytes),
+        f"{name} must be a text or a list of texts, not {type(given).__name__}",
+    )
     texts = list(given)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
@@ -70,16 +78,12 @@ def states_of(
 ) -> Iterator[tuple[int, np.ndarray]]:
     """The `states` of each reading, [tokens, width], batch by batch."""
     model.trunk.eval()
-    done = 0
-    for group in length_batches([len(reading.ids) for reading in readings]):
+    for group in length_batches([len(reading.ids) for reading in readings], progress=progress):
         ids_BT, mask_BT = padded([readings[number].ids for number in group])
         segments_BT = padded_segments([readings[number].segments for number in group], ids_BT.shape[1])
         states_BTD = states(Batch(ids_BT, mask_BT, segments_BT=segments_BT).to(model.device)).float().cpu().numpy()
         for row, number in enumerate(group):
             yield number, states_BTD[row, : len(readings[number].ids)]
-        done += len(group)
-        if progress is not None:
-            progress(done, len(readings))
 
 
 def text_states(model: SavedModel, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -110,3 +114,58 @@ def _windows(model: SavedModel, texts: Sequence[str]) -> tuple[list[Reading], li
             owners.append(number)
             rest = rest[max(reading.count, 1) :]
     return readings, owners
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+
+
+def sentence_units(
+    model: SavedModel, rows: Sequence[TaggedSentence], states: bool, progress: Progress | None = None
+) -> Units:
+    units = word_units([row.words for row in rows])
+    return replace(units, states=word_states(model, rows, progress)) if states else units
+
+
+@torch.no_grad()
+def word_states(
+    model: SavedModel, rows: Sequence[TaggedSentence], progress: Progress | None = None
+) -> tuple[np.ndarray, ...]:
+    """Of the lowest layer, which is the words themselves, the middle one and the top float32 [words, width], at the
+    piece that a tag would be asked at; long sentences are read in windows, and a word of which the vocabulary has
+    nothing is zeros."""
+    encoded = encode(rows, model, Reporter(), labelled=False)
+    top, widths = model.model_config.layers, model.model_config.layer_widths
+    layers = sorted({0, (top + 1) // 2, top})
+    firsts = np.cumsum([0, *(len(row.words) for row in rows)])
+    found = tuple(np.zeros((int(firsts[-1]), widths[layer]), dtype=np.float32) for layer in layers)
+    trunk = model.trunk.eval()
+    for group in length_batches([example.tokens for example in encoded.examples], progress=progress):
+        examples = [encoded.examples[number] for number in group]
+        states = trunk(model.head.make(examples).to(model.device), keep_layers=True).layers
+        for layer, own in zip(layers, found):
+            table = states[layer].float().cpu().numpy()
+            for row, number in enumerate(group):
+                window = encoded.windows[number]
+                own[firsts[window.sentence] + np.array(window.words)] = table[row, list(window.places)]
+    return found
+
+
+def given_vectors(path: str | Path) -> str | Path | WordVectors:
+    """What `read_vectors` takes: the vectors of a run, or the file as it was named."""
+    if not Path(path).is_dir():
+        return path
+    words, matrix = words_of(load_model(path), str(path))
+    return WordVectors(tuple(words), matrix, read=len(words), where=str(path))
+
+
+def words_of(model: SavedModel, where: str) -> tuple[list[str], np.ndarray]:
+    """The words that have a vector of their own, the most frequent first, and their vectors [words, width]; UserError
+    where a word's vector depends on its text."""
+    found = None if model.objective is None else model.objective.word_rows(model.trunk)
+    if found is None:
+        raise UserError(
+            f"{where} is of {model.system.name}, whose words have vectors only in a text (foretext features): this "
+            "needs a run of pretrain --system word2vec"
+        )
+    ids, matrix = found
+    return [model.tokenizer.piece(id) for id in ids.tolist()], matrix

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import foretext
 from foretext.config import build, build_sections, from_toml, to_toml
-from foretext.errors import UserError
+from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
 from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
@@ -61,8 +61,7 @@ class DataConfig:
 
     def check(self) -> None:
         """UserError for what no text can be split by."""
-        if not 0.0 < self.valid_fraction < 1.0:
-            raise UserError(f"data.valid_fraction must be above 0 and below 1, not {self.valid_fraction}")
+        check_range("data", self, "above 0 and below 1", "valid_fraction")
 
 
 @dataclass
@@ -91,11 +90,9 @@ class Budget:
 
     def __post_init__(self) -> None:
         given = [(name, value) for name, value in vars(self).items() if value is not None]
-        if len(given) != 1:
-            raise UserError("give exactly one of --minutes, --steps and --tokens")
+        refuse_if(len(given) != 1, "give exactly one of --minutes, --steps and --tokens")
         name, value = given[0]
-        if not 0 < value <= MOST:
-            raise UserError(f"--{name} {value}: a budget must be above 0 and at most {MOST:.0e}")
+        refuse_if(not 0 < value <= MOST, f"--{name} {value}: a budget must be above 0 and at most {MOST:.0e}")
 
     def progress(self, position: Position) -> float:
         """The part of the budget that is spent, 0 … 1."""
@@ -111,6 +108,12 @@ class Budget:
         if self.minutes is not None:
             return position.seconds + reserve >= 60.0 * self.minutes
         return self.progress(position) >= 1.0
+
+    def in_steps(self, tokens: float, speed: float) -> float:
+        """The steps that it comes to, of so many tokens each, at so many tokens a second."""
+        if self.minutes is not None:
+            return 60.0 * self.minutes * speed / tokens
+        return self.steps if self.steps is not None else (self.tokens or 0) / tokens
 
     def seconds_left(self, position: Position) -> float:
         if self.minutes is not None:
@@ -216,9 +219,12 @@ def read_config(run: RunDirectory) -> PretrainConfig | FinetuneConfig:
 def config_in(text: str, where: str) -> PretrainConfig | FinetuneConfig:
     """What `ModelSections.text` gave, checked."""
     raw = from_toml(text, where)
-    if raw.get("run", {}).get("format", FORMAT) != FORMAT:
-        raise UserError(f"{where}: written by a newer Foretext (format {raw['run']['format']}); update foretext")
-    system = _system_of(raw, where)
+    format = _said(raw, "run", "format")
+    refuse_if(format not in (None, FORMAT), f"{where}: written by a newer Foretext (format {format}); update foretext")
+    name = _said(raw, "run", "system")
+    if not isinstance(name, str | None):
+        raise UserError(f"{where}: [run] must name the system; restore it from a copy")
+    system = system_named(RunConfig.system if name is None else name)  # it names the classes of [model] and [objective]
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     names = _section_names(raw, system)
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
@@ -234,8 +240,7 @@ def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
         for name in ("model", "training", "transfer", "start", "pooling", "views"):
             if section := getattr(config, name, None):
                 section.check()
-        if config.model.vocabulary < 1:
-            raise UserError(f"model.vocabulary must be at least 1, not {config.model.vocabulary}")
+        check_range("model", config.model, "at least 1", "vocabulary")
         if isinstance(config, FinetuneConfig) and config.task.kind not in KINDS:
             raise UserError(f"task.kind {config.task.kind!r} is none of {', '.join(KINDS)}")
     except UserError as error:
@@ -244,7 +249,7 @@ def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
 
 def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
     """Those that a run of its kind has, and those that it has only because another says so."""
-    if raw.get("run", {}).get("kind") != "finetune":
+    if _said(raw, "run", "kind") != "finetune":
         return (*_PRETRAINED, "start") if _said(raw, "data", "starts_from") else _PRETRAINED
     pooled = ("pooling",) if _said(raw, "transfer", "pooling") == "concat" else ()
     if "views" in raw:
@@ -257,15 +262,6 @@ def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
 def _said(raw: dict[str, Any], section: str, key: str) -> Any:
     found = raw.get(section)
     return found.get(key) if isinstance(found, dict) else None
-
-
-def _system_of(raw: dict[str, Any], where: str) -> System:
-    """The system, which names the dataclasses of [model] and [objective]."""
-    section = raw.get("run", {})
-    name = section.get("system", RunConfig.system) if isinstance(section, dict) else None
-    if not isinstance(name, str):
-        raise UserError(f"{where}: [run] must name the system; restore it from a copy")
-    return system_named(name)
 
 
 # -- the losses of a fine-tuning ---------------------------------------------------------------------------------------

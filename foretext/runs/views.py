@@ -20,9 +20,8 @@ from foretext.errors import UserError
 from foretext.nn.task_models.crf import Chain
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, encode, example_scores
-from foretext.runs.reading import text_states
+from foretext.runs.reading import sentence_units, text_states
 from foretext.runs.report import Reporter
-from foretext.runs.word_views import sentence_units
 from foretext.tasks.files.rows import UNORDERED, Row
 from foretext.tasks.views.base import Tensors, Units, View, units_of, word_units
 from foretext.tasks.views.chain import tagger

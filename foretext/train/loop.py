@@ -10,26 +10,68 @@ change its gradient.
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from foretext.batch import Batch, detached
-from foretext.errors import EXIT_NOT_FINITE, Interrupted, UserError
-from foretext.objectives.base import Draw
-from foretext.runs.directory import RunWriter
+from foretext.errors import EXIT_NOT_FINITE, Interrupted, refuse_if
+from foretext.nn.trunk import AveragedWeights, Trunk, check_tensors
+from foretext.objectives.base import Draw, Objective
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter, StepReport, StopRequest
-from foretext.runs.run_config import Position
-from foretext.train.checkpoint import Job, Stage, Training, on_its_own
-from foretext.train.optim import clip_gradients, rate_at
+from foretext.runs.run_config import POSITION, Budget, Position, has_begun, read_position
+from foretext.systems.base import TrainingConfig
+from foretext.text.order import SampleOrder
+from foretext.train.carried import check_carried, from_tensors, on_its_own, split_again, to_tensors
+from foretext.train.optim import Optimizer, clip_gradients, rate_at
 
 REPORT_SECONDS = 1.0
 EVALUATION_SHARE = 0.05
 SAVE_SHARE = 0.1  # of a budget in minutes: what a kill can cost
+LOST_SHARE = 0.5  # of a budget in minutes: what kills before the first checkpoint can cost
+OPTIMIZER = "training/optimizer.safetensors"
+CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
+CARRIED = "training/state.safetensors"
+AVERAGE = "training/average.safetensors"  # averaged weights and how many have gone into them
+UNDONE = "undone"  # marks a line of the log about a step that was made after the checkpoint gone on from
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What is learned from, until a part of the budget is spent."""
+
+    example: Callable[[int, int], Any]  # (epoch, index) → example; a pure function
+    order: SampleOrder
+    micro_batch: int
+    evaluate: Callable[[], dict[str, float]] = dict  # empty if there is nothing to validate on
+    until: float = 1.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """Everything that one training run is made of."""
+
+    trunk: Trunk
+    objective: Objective
+    stages: tuple[Stage, ...]  # one after the other; the last to the end
+    optimizer: Optimizer
+    config: TrainingConfig
+    budget: Budget
+    seed: int
+    device: torch.device
+    evaluate_every: int | None = None  # steps; None: `config.evaluations` times over the budget
+    keep_best: str | None = None  # name of the validation figure (more is better) whose best weights are kept
+    carried: int = 0  # numbers that the objective carries from step to step, of all rows
 
 
 def step_seed(seed: int, step: int, part: int) -> int:
@@ -46,13 +88,21 @@ def _seed(seed: int, device: torch.device) -> None:
         torch.manual_seed(seed)
 
 
-class Loop(Training):
+class Loop:
     """Runs a `Job` to the end of its budget, writing checkpoints through `writer` (None: keep nothing on disk)."""
 
     def __init__(self, job: Job, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> None:
-        super().__init__(job, writer, reporter)
+        self.job = job
+        self.writer = writer
+        self.reporter = reporter
         self.stopping = stopping
-        self._last_reported = self._started
+        self.position = Position()
+        self.model = nn.ModuleDict({"trunk": job.trunk, "task": job.objective})
+        self.best: dict[str, Tensor] | None = None
+        decay = job.objective.average
+        self.average = AveragedWeights(job.optimizer.parameters, decay) if decay else None
+        self.carried: dict[int, Any] = {}  # micro-batch → state for the same rows in the next step
+        self._started = self._last_saved = self._last_reported = time.perf_counter()
         self._evaluations = 0
         self._evaluation_seconds = 0.0  # of the last one
         self._evaluating = 0.0  # of all
@@ -143,13 +193,13 @@ class Loop(Training):
         shown = {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
         self._log({"bad_step": {"epoch": epoch, "samples": indices, "losses": shown, "norm": str(norm)}})
         where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
-        if self.position.bad_steps > self.job.config.bad_steps:
-            raise UserError(
-                f"step {self.position.step}: the loss or its gradient is not finite "
-                f"({self.position.bad_steps} such steps so far){where}; lower the rate "
-                "(--set training.rate=…) and go on with --resume",
-                code=EXIT_NOT_FINITE,
-            )
+        refuse_if(
+            self.position.bad_steps > self.job.config.bad_steps,
+            f"step {self.position.step}: the loss or its gradient is not finite "
+            f"({self.position.bad_steps} such steps so far){where}; lower the rate "
+            "(--set training.rate=…) and go on with --resume",
+            code=EXIT_NOT_FINITE,
+        )
         self.reporter.note(f"step {self.position.step}: loss or gradient not finite; no update was made{where}")
 
     # -- the run ---------------------------------------------------------------------------------------------------
@@ -257,3 +307,120 @@ class Loop(Training):
         if position.halvings or (position.last_loss is not None and loss > position.last_loss):
             position.halvings += 1
         position.last_loss = loss if math.isfinite(loss) else None
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def _clock(self) -> None:
+        self.position.seconds = time.perf_counter() - self._started
+
+    def _averaged(self) -> AbstractContextManager[None]:
+        """Inside, the model has the weights that predict."""
+        return nullcontext() if self.average is None else self.average.swapped()
+
+    def _predicting(self) -> dict[str, Tensor]:
+        """A copy of the weights that predict: the averaged ones where there are any."""
+        with self._averaged():
+            return {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
+
+    def _check_weights(self) -> None:
+        """A model of numbers that are none is worth nothing: no checkpoint is made of it."""
+        for name, parameter in self.model.named_parameters():
+            refuse_if(
+                not bool(torch.isfinite(parameter).all()),
+                f"step {self.position.step}: {name} holds numbers that are not finite, so nothing more is saved; "
+                "lower the rate (--set training.rate=…) and start again, or go on from the last checkpoint with "
+                "--resume",
+                code=EXIT_NOT_FINITE,
+            )
+
+    def save(self) -> None:
+        """A checkpoint. `model.safetensors` is what a user loads: the best weights so far if they are kept."""
+        self._last_saved = time.perf_counter()
+        if self.writer is None:
+            return
+        self._check_weights()
+        self._clock()
+        self.position.metrics_bytes = self.writer.log.size()
+        self.position.optimizer_tensors = 0 if self.position.finished else len(self.job.optimizer.state)
+        current = {key: tensor.detach().contiguous().cpu() for key, tensor in self.model.state_dict().items()}
+        files: dict[str, bytes | dict[str, Tensor]] = {
+            "model.safetensors": current if self.best is None else self.best,
+            POSITION: (json.dumps(asdict(self.position), indent=1) + "\n").encode(),
+        }
+        if self.position.finished:
+            self.writer.commit(files, remove=(OPTIMIZER, CURRENT, CARRIED, AVERAGE))
+            return
+        files[OPTIMIZER] = self.job.optimizer.state_tensors()
+        if self.average is not None:
+            files[AVERAGE] = self.average.state_tensors()
+            if self.best is None:
+                files["model.safetensors"] = self._predicting()
+        if self.best is not None or self.average is not None:
+            files[CURRENT] = current
+        if self.carried:
+            files[CARRIED] = to_tensors(self.carried)
+        self.writer.commit(files)
+
+    def _minutes_spent(self, run: RunDirectory) -> float:
+        """Of a budget in minutes, the seconds that the log saw, also those after the last checkpoint: they are gone.
+        At most `LOST_SHARE` of the budget is counted before there is any checkpoint: something is left to train in."""
+        if self.job.budget.minutes is None:
+            return 0.0
+        logged = (record.get("seconds") for record in run.metrics() if UNDONE not in record)
+        spent = max((float(value) for value in logged if isinstance(value, int | float)), default=0.0)
+        whole = 60.0 * self.job.budget.minutes
+        return min(spent, whole if has_begun(run) else LOST_SHARE * whole)
+
+    def restore(self) -> bool:
+        """Goes back to the checkpoint in the run directory, and the log with it; False (and an empty log, but for bad
+        steps) if there is none yet."""
+        assert self.writer is not None
+        run = self.writer.run
+        spent = self._minutes_spent(run)
+        if not has_begun(run):
+            self._cut_log(0)
+            self.position.seconds = spent
+            return False
+        self.position = read_position(run)
+        self.position.seconds = max(self.position.seconds, spent)
+        weights = self._weights(run, "model.safetensors")
+        if run.has(CURRENT):
+            if self.position.best is not None:
+                self.best = weights
+            weights = self._weights(run, CURRENT)
+        self.model.load_state_dict(weights)
+        if run.has(OPTIMIZER):
+            kept = self.position.optimizer_tensors
+            self.job.optimizer.load_state(run.load_tensors(OPTIMIZER), str(run.path / OPTIMIZER), kept)
+        if self.average is not None and run.has(AVERAGE):
+            self.average.load_state(run.load_tensors(AVERAGE), str(run.path / AVERAGE))
+        if run.has(CARRIED):
+            self.carried = self._carried_in(run)
+        self._cut_log(self.position.metrics_bytes)
+        self.reporter.note(f"going on at step {self.position.step:,}")
+        return True
+
+    def _weights(self, run: RunDirectory, name: str) -> dict[str, Tensor]:
+        tensors = run.load_tensors(name)
+        check_tensors(tensors, self.model.state_dict(), str(run.path / name))
+        return tensors
+
+    def _carried_in(self, run: RunDirectory) -> dict[int, Any]:
+        """What the last step left, in the stage that it was in, which may be over."""
+        stage = self.job.stages[min(self.position.stage, len(self.job.stages) - 1)]
+        tensors, where = run.load_tensors(CARRIED), str(run.path / CARRIED)
+        self.model.train()  # what is carried in training may be other than in evaluation
+        trunk = self.job.trunk
+        new = trunk.new_state(1) if self.job.objective.carries_state else None
+        rows = len(stage.order.batch(max(0, self.position.step - 1))[1])
+        check_carried(tensors, new, rows, trunk.memory_length(), where)
+        return split_again(from_tensors(tensors, self.job.device), stage.micro_batch)
+
+    def _cut_log(self, size: int) -> None:
+        """Back to where the checkpoint left the log. The samples of bad steps made since are kept, once for each step,
+        and marked: a run that stopped because of them is told to go on, and they are what tells why."""
+        assert self.writer is not None
+        bad = {row.get("step"): row for row in self.writer.log.rows_after(size, "bad_step")}
+        self.writer.log.truncate(size)
+        for row in bad.values():
+            self.writer.log.append(row | {UNDONE: True})

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.nn.trunk import FOREIGN, Trunk, check_names, check_tensor
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
@@ -70,8 +70,7 @@ class Rows:
 def split_rows(groups: list[Group], name: str, first: int, rows: int) -> dict[str, Rows]:
     """Takes the rows of a parameter from `first` on out of its group and puts them into the last one, the head's: they
     are as new as the head. The parts by their names."""
-    known, new = Rows(name, 0, first), Rows(name, first, rows)
-    parts = {f"{name}[:{first}]": known, f"{name}[{first}:]": new}
+    parts = {f"{name}[:{first}]": Rows(name, 0, first), f"{name}[{first}:]": Rows(name, first, rows)}
     old_name, new_name = parts
     for group in groups:
         group.names = [old_name if one == name else one for one in group.names]
@@ -251,8 +250,7 @@ class Optimizer:
         for key, parameter in wanted.items():
             shape, dtype = ((), torch.float32) if key.endswith("/step") else (parameter.shape, parameter.dtype)
             check_tensor(tensors[key], shape, dtype, f"{where}: {key}")
-        if count and len(tensors) != count:
-            raise UserError(f"{where}: {len(tensors)} tensors instead of {count}; {FOREIGN}")
+        refuse_if(count and len(tensors) != count, f"{where}: {len(tensors)} tensors instead of {count}; {FOREIGN}")
         self.state = {key: tensors[key].to(parameter.device).clone() for key, parameter in wanted.items()}
 
 

@@ -3,11 +3,10 @@ memory and disk; and the refusal of what cannot fit."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +21,7 @@ from foretext.runs.machine import available_memory, check_space, clock, size_tex
 from foretext.runs.run_config import FinetuneConfig, describe_loss
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Encoded, TaskConfig
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps
 MANY_TIMES = 4
@@ -42,19 +40,18 @@ SMALLER_RUN = "a smaller pre-trained RUN (with --system: a smaller --size)"
 def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: ModelConfig) -> list[tuple[str, str]]:
     """The plan of a pre-training on `corpus` tokens, at so many tokens a second in each stage."""
     job = loop.job
-    run = expected(loop, speeds)
+    steps, tokens, seconds = expected(loop, speeds)
     micro = job.stages[-1].micro_batch
     memory = Memory(model, micro, model.context, head=head_size(job.objective), carried=job.carried)
-    steps = f"about {run.steps:,} steps of {run.tokens / run.steps:,.0f} tokens"
-    speed = f"{run.tokens / run.seconds:,.0f} tokens/s"
+    made = f"about {steps:,} steps of {tokens / steps:,.0f} tokens at {tokens / seconds:,.0f} tokens/s"
     return _told(
         ("model", f"{model.parameters():,} parameters: {model.describe()}"),
-        ("text", f"{corpus:,} tokens; {_passes(run.tokens / max(1, corpus), job.config.dropout)}"),
-        ("budget", f"{job.budget}: {steps} at {speed}{_warmup(job.config.warmup_steps, run.steps)}"),
+        ("text", f"{corpus:,} tokens; {_passes(tokens / max(1, corpus), job.config.dropout)}"),
+        ("budget", f"{job.budget}: {made}{_warmup(job.config.warmup_steps, steps)}"),
         ("sequences", _lengths(job.objective.lengths(model.context))),
         ("streams", _streams(loop, model.context)),
-        ("time", f"about {clock(run.seconds)}"),
-        ("warning", little_read(run.tokens / max(1, corpus), run.seconds)),
+        ("time", f"about {clock(seconds)}"),
+        ("warning", little_read(tokens / max(1, corpus), seconds)),
         *_machine(loop, memory),
     )
 
@@ -220,30 +217,17 @@ def probe_speed(loop: Loop, stage: Stage | None = None, thawed: int = 0, step: i
     return tokens / best
 
 
-@dataclass(frozen=True)
-class Expected:
-    """What a budget comes to."""
-
-    steps: int
-    tokens: int
-    seconds: float
-
-
-def expected(loop: Loop, speeds: Sequence[float]) -> Expected:
-    """What the budget comes to, at so many tokens a second in each stage."""
-    budget = loop.job.budget
+def expected(loop: Loop, speeds: Sequence[float]) -> tuple[int, int, float]:
+    """The steps, tokens and seconds that the budget comes to, at so many tokens a second in each stage."""
     steps = tokens = seconds = before = 0.0
     for stage, speed in zip(loop.job.stages, speeds, strict=True):
         part, before = stage.until - before, stage.until
         step_tokens = sum(batch.real_tokens for batch in loop.batches(0, stage)[1])
-        if budget.minutes is not None:
-            made = 60.0 * part * budget.minutes * speed / step_tokens
-        else:
-            made = part * (budget.steps if budget.steps is not None else (budget.tokens or 0) / step_tokens)
+        made = part * loop.job.budget.in_steps(step_tokens, speed)
         steps += made
         tokens += made * step_tokens
         seconds += made * step_tokens / speed
-    return Expected(max(1, round(steps)), round(tokens), seconds)
+    return max(1, round(steps)), round(tokens), seconds
 
 
 def _finetuning_time(loop: Loop, updates: int, epochs: int, turns: Sequence[tuple[int, int]], valid: Encoded) -> str:
@@ -304,7 +288,7 @@ class Memory:
     def needed(self) -> int:
         """Bytes: the states, what is carried, and the activations of one micro-batch."""
         tokens = self.micro * self.length
-        read = dataclasses.replace(self.model, context=min(self.length, self.model.context))
+        read = replace(self.model, context=min(self.length, self.model.context))
         logits = read.vocabulary * min(tokens, max(LEAST_ROWS, CHUNK_ELEMENTS // read.vocabulary))
         return self.states() + self.held() + 4 * (read.activations(tokens) + logits)
 
@@ -313,8 +297,8 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     """UserError if training would not fit, to be asked before any work is done. A vocabulary that is not known yet
     counts as one piece, so that nothing is refused that might fit. `smaller`: what makes the model smaller; `built`:
     its weights are in memory already."""
-    known = dataclasses.replace(memory.model, vocabulary=memory.model.vocabulary or 1)
-    memory = dataclasses.replace(memory, model=known)
+    known = replace(memory.model, vocabulary=memory.model.vocabulary or 1)
+    memory = replace(memory, model=known)
     there = available_memory()
     if there is None:
         return

@@ -2,29 +2,31 @@
 
 A run that ends before its first checkpoint is not in the way of the same command, corrected: a mistake leaves nothing
 behind, and what the machine or a fault ended is started over. Going on with a changed configuration, the difference is
-shown, and what cannot change is refused.
+shown, and what cannot change is refused. Of one that is done the log is drawn.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from foretext.config import Change, Setting, difference, setting_of
-from foretext.errors import EXIT_USER, UserError
-from foretext.runs.commit import MANIFEST
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.errors import EXIT_USER, UserError, refuse_if
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import MANIFEST, METRICS, RunDirectory
 from foretext.runs.lock import LOCK
-from foretext.runs.metrics_log import METRICS
 from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
+from foretext.text.corpus.text_files import write_whole
 from foretext.text.corpus.token_shards import read_manifest
 
 Config = TypeVar("Config", PretrainConfig, FinetuneConfig)
 
+CURVE = "loss.png"
 TOKENS = "tokens"  # folder of the token shards inside a run
 # Keys of config.toml that follow from something else, and what says it.
 DERIVED = {
@@ -59,8 +61,7 @@ CHANGEABLE = (
 
 
 def check_seed(seed: int) -> None:
-    if not 0 <= seed < 1 << 63:
-        raise UserError(f"seed must be at least 0 and below 2**63, not {seed}")
+    refuse_if(not 0 <= seed < 1 << 63, f"seed must be at least 0 and below 2**63, not {seed}")
 
 
 def check_sets(sets: Sequence[str | Setting], options: Mapping[str, str] | None = None) -> None:
@@ -76,8 +77,10 @@ def check_vectors(sets: Sequence[str | Setting], vectors: int, width: int, file:
     """Refuses `model.vectors` (what it is with `sets` put in) where these say another than the width of the vectors in
     `file`, which it follows from."""
     for setting in map(setting_of, sets):
-        if setting.key == "model.vectors" and vectors != width:
-            raise UserError(f"{setting.where}: the vectors in {file} have {width} numbers; leave it out")
+        refuse_if(
+            setting.key == "model.vectors" and vectors != width,
+            f"{setting.where}: the vectors in {file} have {width} numbers; leave it out",
+        )
 
 
 # -- starting over -----------------------------------------------------------------------------------------------------
@@ -87,8 +90,10 @@ def starts_over(run: RunDirectory, resume: bool) -> bool:
     """Whether a new run takes the place of one that did not reach its first checkpoint; UserError if it did."""
     if resume or not run.exists():
         return False
-    if run.has(POSITION) or run.has("model.safetensors"):
-        raise UserError(f"{run.path} holds a run already; go on with --resume, or choose another --out")
+    refuse_if(
+        run.has(POSITION) or run.has("model.safetensors"),
+        f"{run.path} holds a run already; go on with --resume, or choose another --out",
+    )
     return True
 
 
@@ -147,11 +152,11 @@ def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None]
     new = dataclasses.replace(new, run=run, model=model)
     changes = difference(old.by_name(), new.by_name())
     for change in changes:
-        if not change.key.startswith(CHANGEABLE):
-            raise UserError(
-                f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
-                "leave it out, or start a new run"
-            )
+        refuse_if(
+            not change.key.startswith(CHANGEABLE),
+            f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
+            "leave it out, or start a new run",
+        )
     for change in changes:
         note(change)
     return new
@@ -167,3 +172,43 @@ def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
     if not given:
         return f"{where} is finished; nothing to do{then}"
     return f"{where} is finished, so what is given now is not used ({given}){then}"
+
+
+# -- the picture of one that is done -----------------------------------------------------------------------------------
+
+
+def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
+    """Training and validation loss against tokens (fine-tuning: against steps), from the lines of metrics.jsonl."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    training: dict[str, list[tuple[float, float]]] = {}
+    for record in metrics:
+        for name, loss in record.get("losses", {}).items():
+            training.setdefault(name, []).append((record["tokens"], loss))
+    validation = [(one["tokens"], one["validation"]["loss"]) for one in metrics if "loss" in one.get("validation", {})]
+    for name, points in training.items():
+        axes.plot(*zip(*points), linewidth=0.8, alpha=0.7, label=f"training ({name})")
+    if validation:
+        axes.plot(*zip(*validation), marker="o", markersize=3, linewidth=1.4, label="validation")
+    axes.set(xlabel="tokens seen", ylabel="loss (nats)")
+    axes.grid(alpha=0.3)
+    if training or validation:
+        axes.legend(frameon=False)
+    picture = io.BytesIO()
+    figure.savefig(picture, format="png")
+    write_whole(path, picture.getvalue())
+
+
+def write_curve(run: RunDirectory) -> None:
+    """The loss curve of a run, as a picture in its folder."""
+    loss_curve_png(run.metrics(), run.path / CURVE)
+
+
+def draw_missing_curve(run: RunDirectory, note: Callable[[str], None]) -> None:
+    """For a finished run that was killed between its last checkpoint and its picture."""
+    drawn = any(record.get("losses") or "validation" in record for record in run.metrics())
+    if drawn and not (run.path / CURVE).exists():
+        write_curve(run)
+        note(f"{run.path / CURVE} was missing and is drawn from the log")

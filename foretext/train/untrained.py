@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from foretext.config import Setting, apply_sets, setting_of
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, load_tokenizer
+from foretext.runs.reading import given_vectors
 from foretext.runs.report import Note, Reporter, Work
 from foretext.runs.run_config import ModelSections, RunConfig, read_config
-from foretext.runs.run_vectors import given_vectors
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
 from foretext.tasks.families import family_of
@@ -106,8 +106,10 @@ def begun_model(
     run = RunDirectory(path)
     kept = read_config(run)
     info = kept.run
-    if info.system != system:
-        raise UserError(f"{path}: begun with --system {info.system}, not {system}; name that one, or start a new run")
+    refuse_if(
+        info.system != system,
+        f"{path}: begun with --system {info.system}, not {system}; name that one, or start a new run",
+    )
     check_sets(sets)
     tokenizer = load_tokenizer(run, info)
     found = system_named(system)
@@ -120,8 +122,8 @@ def begun_model(
 def _started_vectors(
     system: System, tokenizer: Tokenizer, vectors: str | Path, size: int
 ) -> tuple[Tokenizer, np.ndarray]:
-    if system.build_head is None:
-        raise UserError(
-            f"--vectors is for a system that learns vectors of words (cvt), not {system.name}; leave it out"
-        )
+    refuse_if(
+        system.build_head is None,
+        f"--vectors is for a system that learns vectors of words (cvt), not {system.name}; leave it out",
+    )
     return with_vectors(tokenizer, given_vectors(vectors), size)

@@ -20,7 +20,7 @@ from cli_harness import BAD, GOOD, KINDS, OTHER, fails, foretext, works
 from complaints import names, refused
 
 import foretext as ft
-from foretext.cli.finetune import spread
+from foretext.cli.app import spread
 from foretext.errors import Interrupted
 from foretext.runs import views
 from foretext.runs.model import model_of_state, model_state

@@ -14,7 +14,8 @@ import sys
 import time
 
 from foretext.runs import commit as committing
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.lock import host_name
 
 NAMES = ("config.toml", "model.safetensors", "training/position.json", "training/optimizer.safetensors")

@@ -10,8 +10,7 @@ import pytest
 import torch
 from complaints import refused
 
-from foretext.runs.commit import newest_commit
-from foretext.runs.directory import RunDirectory
+from foretext.runs.directory import RunDirectory, newest_commit
 
 MODEL = "model.safetensors"
 

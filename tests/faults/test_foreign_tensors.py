@@ -27,8 +27,8 @@ from foretext.nn.trunk import AveragedWeights
 from foretext.runs.report import Reporter
 from foretext.systems.gpt2 import GPT2
 from foretext.tasks.files.rows import Row
-from foretext.train.checkpoint import AVERAGE, CARRIED, CURRENT, OPTIMIZER
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
+from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 

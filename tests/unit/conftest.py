@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tolerance import doubles
 
-from foretext.runs import metrics_log as curve
 from foretext.text.corpus.text_files import write_whole
+from foretext.train import resume as curve
 
 IN_DOUBLES = ("nn", "objectives")
 

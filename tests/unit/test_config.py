@@ -29,15 +29,10 @@ class Model:
     fused: bool = True
     kind: Literal["pre", "post"] = "pre"
     sizes: tuple[int, ...] = (1, 2)
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[float, ...] = (0.9, 0.95)
     limit: int | None = None
-    either: int | str = "auto"
     inner: Inner = Inner()
     weights: dict[str, float] = field(default_factory=lambda: {"lm": 0.5})
-
-    def __post_init__(self) -> None:
-        if self.width <= 0:
-            raise ValueError("width must be positive")
 
 
 @dataclass(frozen=True)
@@ -107,7 +102,6 @@ def test_lone_surrogate_is_a_user_error() -> None:
         ({"width": 3.0}, ["width:", "whole", "3.0"]),
         ({"width": True}, ["width:", "whole", "True"]),
         ({"width": "3"}, ["width:", "whole", "'3'"]),
-        ({"width": -1}, ["width", "positive"]),
         ({"dropout": True}, ["dropout:", "number", "True"]),
         ({"dropout": float("nan")}, ["dropout:", "number", "nan"]),
         ({"dropout": 10**400}, ["dropout:", "number", "1000"]),
@@ -115,9 +109,7 @@ def test_lone_surrogate_is_a_user_error() -> None:
         ({"kind": "mid"}, ["kind:", "pre, post", "'mid'"]),
         ({"sizes": [1, "2"]}, ["sizes[1]:", "whole", "'2'"]),
         ({"sizes": 1}, ["sizes:", "list", "1"]),
-        ({"betas": [0.1]}, ["betas:", "list", "2 values", "1"]),
         ({"limit": "x"}, ["limit:", "whole", "'x'"]),
-        ({"either": 0.5}, ["either:", "whole", "text", "0.5"]),
         ({"inner": {"rat": 1}}, ["inner:", "'rat'", "'rate'"]),
         ({"inner": 3}, ["inner:", "table", "3"]),
         ({"weights": {"lm": "x"}}, ["weights.lm:", "number", "'x'"]),
@@ -149,8 +141,7 @@ def test_int_for_float_and_a_missing_key_and_a_section_that_is_no_table() -> Non
         ("model.betas=[0.5, 0.6]", "betas", (0.5, 0.6)),
         ("model.limit=7", "limit", 7),
         ("model.limit=none", "limit", None),
-        ("model.either=7", "either", 7),
-        ("model.either=x=y", "either", "x=y"),
+        ("model.inner.name=x=y", "inner", Inner(name="x=y")),
         ("model.inner.rate=2", "inner", Inner(rate=2.0)),
         ("model.inner.name='q'", "inner", Inner(name="q")),
         ("model.weights.label=1", "weights", {"lm": 0.5, "label": 1.0}),
@@ -173,10 +164,9 @@ def test_sets(text: str, key: str, value: object) -> None:
         ("model.width", ["section.key=value"]),
         ("width=1", ["section.key=value"]),
         ("model.width=1.5", ["whole"]),
-        ("model.width=0", ["width", "positive"]),
         ("model.fused=1", ["true", "false"]),
         ("model.kind=mid", ["pre, post", "'mid'"]),
-        ("model.betas=1", ["list", "2 values", "1"]),
+        ("model.betas=1,x", ["number", "'x'"]),
         ("model.dropout=nan", ["number", "nan"]),
         ("model.inner=3", ["table"]),
     ],
@@ -205,7 +195,6 @@ def test_a_file_is_put_in_as_sets_are_and_before_them() -> None:
         ("[model.inner]\nrat = 1", "my.toml [model] inner.rat: ", ["'rat'", "'rate'"]),
         ("[model]\nwidth = '64'", "my.toml [model] width: ", ["whole", "'64'"]),
         ("[model]\nwidth.x = 64", "my.toml [model] width.x: ", ["width", "table"]),
-        ("[model]\nwidth = 0", "my.toml [model] width: ", ["width", "positive"]),
         ("width = 1", "my.toml: ", ["'width'", "[training]"]),
     ],
 )

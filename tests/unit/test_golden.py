@@ -45,8 +45,7 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import TrunkParts
 from foretext.tasks.family import TaskConfig
 from foretext.text.order import Order
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")

@@ -13,9 +13,9 @@ import torch
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.objectives.base import Objective, Stock
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
-from foretext.runs.metrics_log import draw_missing_curve, write_curve
 from foretext.runs.model import (
     SavedModel,
     encode,
@@ -36,7 +36,6 @@ from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.intervals import with_interval
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.baselines import Baseline, baselines
-from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune_model import build_finetuned, optimizer_of
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
@@ -66,7 +65,7 @@ from foretext.train.finetuning.views_alone import (
     is_learning,
     with_views_learned,
 )
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.planning import (
     SMALLER_RUN,
     Memory,
@@ -75,7 +74,7 @@ from foretext.train.planning import (
     describe_finetuning,
     finetuning_memory,
 )
-from foretext.train.resume import finished, going_on, starts_over, writing
+from foretext.train.resume import draw_missing_curve, finished, going_on, starts_over, write_curve, writing
 from foretext.train.untrained import new_base
 
 Validator = Callable[[], dict[str, float]]
@@ -139,7 +138,7 @@ def finetune(
     with writing(run, training.reporter.note, over) as writer:
         made = training.train(writer, notes)
         if made.model.finetuned.trains:
-            write_curve(run.path)
+            write_curve(run)
         _draw_confusion(made.validated, run)
         forget_learning(run)
     return made
@@ -192,7 +191,7 @@ class _Finetuning:
         made = Finetuned(load_model(run.path), self.split.valid, learned=self.split.train)
         if made.model.views is not None:
             return replace(made, held_out=self.request.valid or ())
-        draw_missing_curve(run.path, self.reporter.note)
+        draw_missing_curve(run, self.reporter.note)
         if self.family.draws_confusion(made.model.task_config) and not (run.path / CONFUSION).exists():
             _draw_confusion(made.scores(self.reporter), run)
         return made

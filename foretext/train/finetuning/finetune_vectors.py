@@ -14,9 +14,9 @@ from pathlib import Path
 from foretext.errors import UserError
 from foretext.plan import PAPER, TUNED, VIEWS, ViewsConfig
 from foretext.runs.model import SavedModel, pretrained_model
+from foretext.runs.reading import given_vectors
 from foretext.runs.report import Note, Reporter
 from foretext.runs.run_config import FinetuneConfig
-from foretext.runs.run_vectors import given_vectors
 from foretext.tasks.families import family_of
 from foretext.tasks.family import Family
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from foretext.plan import TUNED
-from foretext.runs.directory import RunWriter
+from foretext.runs.commit import RunWriter
 from foretext.runs.model import SavedModel, model_tensors
 from foretext.runs.report import Reporter, Work
 from foretext.runs.run_config import POSITION, Position

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.runs.directory import RunWriter
+from foretext.runs.commit import RunWriter
 from foretext.runs.report import Reporter, StepReport
 from foretext.tasks.views.base import deal
 

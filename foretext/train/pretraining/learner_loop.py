@@ -7,26 +7,25 @@ budget may end early; the rate falls with whichever is further, the budget or th
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from foretext.errors import EXIT_MACHINE, UserError
 from foretext.nn.trunk import check_tensor
-from foretext.runs.directory import RunDirectory, RunWriter
-from foretext.runs.machine import available_memory, check_space, clock, size_text, write_error
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
+from foretext.runs.machine import available_memory, check_space, clock, size_text, writing_to
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, Budget, Position
 from foretext.systems import system_named
 from foretext.systems.base import Learner, ObjectiveParts, System, TrunkParts
 from foretext.text.corpus.token_shards import SPLITS, TokenShards
 from foretext.text.order import Order
-from foretext.train.checkpoint import CARRIED, Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import CARRIED, Job, Loop, Stage
 from foretext.train.optim import make_optimizer, rate_at
 from foretext.train.planning import little_read
 from foretext.train.pretraining.run_setup import RunSetup
@@ -72,7 +71,7 @@ class LearnerLoop(Loop):
     def _step(self) -> dict[str, float]:
         position, budget = self.position, self.job.budget
         # What the budget will have become is not known where it counts minutes or tokens: at least a step more.
-        ahead = dataclasses.replace(position, step=position.step + 1)
+        ahead = replace(position, step=position.step + 1)
         rates = [rate_at(self.job.config, budget.progress(one), position.step) for one in (position, ahead)]
         if self.job.config.log_samples:
             epoch, chunk = divmod(position.step, self.learner.steps_per_epoch)
@@ -97,10 +96,6 @@ class LearnerLoop(Loop):
 
     def _save_every(self) -> float:
         return max(super()._save_every(), self._saving / SAVING_SHARE)
-
-    def _finish(self) -> None:
-        self._take()
-        super()._finish()
 
     def restore(self) -> bool:
         found = super().restore()
@@ -133,14 +128,13 @@ def learn(setup: RunSetup, writer: RunWriter, threads: int) -> None:
         folder=folder,
     )
     try:
-        _tell_plan(setup, system, learner)
-        spent = 0.0 if run.has(POSITION) else _begin(setup, writer, learner)
-        loop = _make_loop(setup, system, learner, writer, spent)
-        if not loop.restore():
-            loop.position.seconds += spent
-        loop.run()
-    except OSError as error:
-        raise write_error(run.path, error) from None
+        with writing_to(run.path):
+            _tell_plan(setup, system, learner)
+            spent = 0.0 if run.has(POSITION) else _begin(setup, writer, learner)
+            loop = _make_loop(setup, system, learner, writer, spent)
+            if not loop.restore():
+                loop.position.seconds += spent
+            loop.run()
     finally:
         learner.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -152,7 +146,7 @@ def _begin(setup: RunSetup, writer: RunWriter, learner: Learner) -> float:
     begun = time.perf_counter()
     for remark in learner.begin(setup.config.budget.minutes, setup.progress):
         setup.reporter.note(remark)
-    setup.config = dataclasses.replace(setup.config, model=learner.model)
+    setup.config = replace(setup.config, model=learner.model)
     writer.commit({"config.toml": setup.config.text().encode()})
     return time.perf_counter() - begun
 
@@ -185,11 +179,7 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
     config, words, speed = setup.config, setup.config.training.batch_size, learner.speed()
     budget, corpus = config.budget, learner.tokens
     words = min(words, corpus)
-    steps: float = learner.steps
-    if budget.minutes is not None:
-        steps = min(steps, 60.0 * budget.minutes * speed / words)
-    else:
-        steps = min(steps, budget.steps if budget.steps is not None else (budget.tokens or 0) / words)
+    steps = min(learner.steps, budget.in_steps(words, speed))
     there = available_memory()
     if there is not None and learner.memory > there:
         raise UserError(

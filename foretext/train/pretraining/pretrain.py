@@ -23,21 +23,20 @@ import torch
 from torch import Tensor
 
 from foretext.config import Change
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted, UserError, refuse_if
 from foretext.nn.trunk import Trunk, carried_rows
 from foretext.objectives.base import Draw, Objective
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator, using_threads
-from foretext.runs.metrics_log import draw_missing_curve, write_curve
-from foretext.runs.model import SavedModel, mean_losses, put_weights
+from foretext.runs.model import mean_losses, put_weights
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
 from foretext.text.corpus.token_shards import DamagedShards, TokenShards
 from foretext.text.tokenizers.base import Tokenizer
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop, step_seed
+from foretext.train.loop import Job, Loop, Stage, step_seed
 from foretext.train.optim import make_optimizer
 from foretext.train.planning import (
     Memory,
@@ -52,7 +51,7 @@ from foretext.train.pretraining.learner_loop import learn
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepare_text
 from foretext.train.pretraining.words_beside import forget_tokens, words_request
-from foretext.train.resume import TOKENS, finished, going_on, starts_over, writing
+from foretext.train.resume import TOKENS, draw_missing_curve, finished, going_on, starts_over, write_curve, writing
 
 WORDS_FIRST = "first word vectors, which finetune reads beside the model (--vectors none: without them)"
 VALID_TOKENS = 32768
@@ -69,7 +68,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     config = resolved_config(request, run, changes.append)
     if is_finished(run):
         reporter.note(finished(run.path, changes, f"; to train on: {_onward(run)}"))
-        draw_missing_curve(run.path, reporter.note)
+        draw_missing_curve(run, reporter.note)
         return run.path
     for change in changes:
         reporter.note(going_on(change))
@@ -100,7 +99,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
             raise UserError(f"{error.fault}; {_shards_again(run)}") from None
         loop.restore()
         loop.run()
-        write_curve(run.path)
+        write_curve(run)
     return run.path
 
 
@@ -136,7 +135,9 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     trunk = system.build_trunk(TrunkParts(model, setup.tokenizer)).to(device)
     parts = ObjectiveParts(model, config.objective, setup.tokenizer, info.direction)
     objective = system.build_objective(parts).to(device)
-    shards = _open_shards(setup, objective)
+    ids = objective.ids(setup.tokenizer)
+    shards = TokenShards.open(run.path / TOKENS, "train", verify=True, ids=ids)
+    TokenShards.open(run.path / TOKENS, "valid", verify=False, ids=ids)  # looked at before the work begins
     _take_over(setup, trunk, objective)
     stages = []
     for until, context in objective.lengths(model.context):
@@ -170,25 +171,39 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     return loop
 
 
-def _open_shards(setup: RunSetup, objective: Objective) -> TokenShards:
-    """Those to train on; those to validate with are looked at too."""
-    ids = objective.ids(setup.tokenizer)
-    shards = TokenShards.open(setup.run.path / TOKENS, "train", verify=True, ids=ids)
-    TokenShards.open(setup.run.path / TOKENS, "valid", verify=False, ids=ids)
-    return shards
+NEW = -1  # in place of an old id: the old vocabulary has no such piece
 
 
 def _take_over(setup: RunSetup, trunk: Trunk, objective: Objective) -> None:
-    """What new weights begin with: vectors out of a file, and those of the run to go on from."""
-    config, source = setup.config, setup.config.data.starts_from
+    """What new weights begin with: vectors out of a file, and those of the run to go on from. For another vocabulary,
+    of weights with a row for each piece the rows of pieces that both have, and for new ones the mean of all old rows.
+    """
+    config, where = setup.config, setup.config.data.starts_from
     if setup.vectors is not None:
         trunk.put_vectors(setup.vectors)
-    if source is None or config.start is None or setup.run.has(POSITION):
+    if where is None or config.start is None or setup.run.has(POSITION):
         return
-    if config.start.vocabulary == "kept":
-        take_weights(setup.started_model, trunk, objective, config.model.vocabulary, source)
-    else:
-        take_for_vocabulary(setup.started_model, trunk, objective, setup.tokenizer, source, setup.reporter.note)
+    started, ids = setup.started_model, None
+    if config.start.vocabulary == "new":
+        ids = old_ids(setup.tokenizer, started.tokenizer)
+        setup.reporter.note(
+            f"of the vocabulary's {setup.tokenizer.size:,} pieces {int((ids != NEW).sum()):,} are known to {where}; "
+            "the others begin as their mean"
+        )
+    elif started.model_config.vocabulary < config.model.vocabulary:  # the same, grown at its end
+        started.trunk.grow_vocabulary(config.model.vocabulary)
+    rows = started.system.piece_rows
+    put_weights(trunk, _renumbered(started.trunk.state_dict(), "trunk", rows, ids), where)
+    if started.objective is not None:
+        put_weights(objective, _renumbered(started.objective.state_dict(), "task", rows, ids), where)
+
+
+def _renumbered(
+    state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray | None
+) -> dict[str, Tensor]:
+    if ids is None:
+        return state
+    return {name: carried_rows(x, ids) if f"{part}.{name}".startswith(rows) else x for name, x in state.items()}
 
 
 def validator(
@@ -203,8 +218,7 @@ def validator(
     same way: a function of the weights that `trunk` and `objective` have when it is called."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
     context = min(context, len(shards) - 1)
-    if context < 1:
-        raise UserError(f"{run.path}: the validation text has {len(shards)} tokens; give more text")
+    refuse_if(context < 1, f"{run.path}: the validation text has {len(shards)} tokens; give more text")
     examples = objective.examples(shards, context, seed)
     order = objective.order(examples, VALID_ROWS, seed)
     batches = []
@@ -224,43 +238,6 @@ def validator(
         return values
 
     return evaluate
-
-
-NEW = -1  # in place of an old id: the old vocabulary has no such piece
-
-
-def take_weights(started: SavedModel, trunk: Trunk, objective: Objective, vocabulary: int, where: str) -> None:
-    """All weights, for the same vocabulary, or for one that has grown at its end."""
-    if started.model_config.vocabulary < vocabulary:
-        started.trunk.grow_vocabulary(vocabulary)
-    put_weights(trunk, started.trunk.state_dict(), where)
-    if started.objective is not None:
-        put_weights(objective, started.objective.state_dict(), where)
-
-
-def take_for_vocabulary(
-    started: SavedModel,
-    trunk: Trunk,
-    objective: Objective,
-    tokenizer: Tokenizer,
-    where: str,
-    note: Callable[[str], None],
-) -> None:
-    """All weights; of those with a row for each piece, the rows of pieces that both vocabularies have, and for new ones
-    the mean of all old rows."""
-    ids = old_ids(tokenizer, started.tokenizer)
-    known = int((ids != NEW).sum())
-    note(
-        f"of the vocabulary's {tokenizer.size:,} pieces {known:,} are known to {where}; the others begin as their mean"
-    )
-    rows = started.system.piece_rows
-    put_weights(trunk, _renumbered(started.trunk.state_dict(), "trunk", rows, ids), where)
-    if started.objective is not None:
-        put_weights(objective, _renumbered(started.objective.state_dict(), "task", rows, ids), where)
-
-
-def _renumbered(state: dict[str, Tensor], part: str, rows: tuple[str, ...], ids: np.ndarray) -> dict[str, Tensor]:
-    return {name: carried_rows(x, ids) if f"{part}.{name}".startswith(rows) else x for name, x in state.items()}
 
 
 def old_ids(new: Tokenizer, old: Tokenizer) -> np.ndarray:

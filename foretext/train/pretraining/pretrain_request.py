@@ -3,16 +3,14 @@ with or gone on from, options and --set, checked before any work is done."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from foretext.config import Change, Setting, apply_sets, difference
-from foretext.errors import UserError, refuse
-from foretext.nn.trunk import ModelConfig
+from foretext.errors import UserError, refuse, refuse_if
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config
@@ -64,16 +62,20 @@ def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[
     check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
         return _resumed_config(request, run, note)
-    if request.resume and not (request.inputs or request.source or request.target):
-        raise UserError(f"{run.path}: there is no run to go on with; name the text and a budget to start one")
+    refuse_if(
+        request.resume and not (request.inputs or request.source or request.target),
+        f"{run.path}: there is no run to go on with; name the text and a budget to start one",
+    )
     if request.start is None:  # else its system is not known yet
         _check_named(request, system_named(request.system or RunConfig.system))
     if request.budget is None:
         raise UserError("say how long: --minutes, --steps or --tokens")
     if request.start is not None:
         return _config_from(request, request.start, request.budget)
-    if request.new_vocabulary:
-        raise UserError("--new-vocabulary is for going on from a run, --from RUN; without one every vocabulary is new")
+    refuse_if(
+        request.new_vocabulary,
+        "--new-vocabulary is for going on from a run, --from RUN; without one every vocabulary is new",
+    )
     return _new_config(request, request.budget)
 
 
@@ -81,10 +83,10 @@ def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
     """What a size gives, and options and --set over it."""
     info = _new_run(request, RunConfig())
     system = system_named(info.system)
-    if not system.causal and info.direction == "backward":
-        raise UserError(
-            f"--direction backward: {info.system} sees both sides at once and has no direction; leave it out"
-        )
+    refuse_if(
+        not system.causal and info.direction == "backward",
+        f"--direction backward: {info.system} sees both sides at once and has no direction; leave it out",
+    )
     size = size_named(system, info.size)
     data = _with_data(DataConfig(), request)
     defaults = PretrainConfig(
@@ -108,13 +110,13 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     old = _startable_config(request, RunDirectory(start))
     system = system_named(old.run.system)
     _check_named(request, system)
-    if system.learn is not None:
-        raise UserError(
-            f"--from {start}: the vectors of {system.name} are learned of all the text at once; give the old and the "
-            "new text together, without --from"
-        )
+    refuse_if(
+        system.learn is not None,
+        f"--from {start}: the vectors of {system.name} are learned of all the text at once; give the old and the "
+        "new text together, without --from",
+    )
     size = size_named(system, old.run.size)
-    kept = dataclasses.replace(
+    kept = replace(
         old,
         run=_new_run(request, old.run),
         training=size.onward or size.pretraining,
@@ -125,7 +127,14 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     config = _with_sets(kept, request.sets)
     assert config.start is not None
     if config.start.vocabulary == "new":
-        _check_new_vocabulary(system, config.model)
+        refuse_if(
+            not system.piece_rows,
+            f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out",
+        )
+        refuse_if(
+            getattr(config.model, "cutoffs", ()),
+            "--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out",
+        )
     elif request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old.run, start)
     _check_kept(kept, config, start)
@@ -147,9 +156,11 @@ def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[
     old, where = read_config(run), run.path
     if not isinstance(old, PretrainConfig):
         raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
-    if request.new_vocabulary and old.start is None:
-        raise UserError(f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out")
-    new = dataclasses.replace(
+    refuse_if(
+        request.new_vocabulary and old.start is None,
+        f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out",
+    )
+    new = replace(
         old,
         run=_replaced(old.run, {name: getattr(request, name) for name in ("system", "size", "direction", "seed")}),
         data=_with_data(old.data, request),
@@ -166,11 +177,11 @@ def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[
 
 def _check_named(request: PretrainRequest, system: System) -> None:
     """What the system learns from is named, and nothing that it cannot read."""
-    if system.reads == "rows":
-        raise UserError(
-            f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text at once; use "
-            f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT"
-        )
+    refuse_if(
+        system.reads == "rows",
+        f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text at once; use "
+        f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT",
+    )
     pairs = {"--source": request.source, "--target": request.target}
     if system.reads == "pairs":
         _check_pairs_named(request, system, pairs | {"--vectors": request.vectors})
@@ -178,8 +189,7 @@ def _check_named(request: PretrainRequest, system: System) -> None:
     if system.learn is not None:
         pairs |= {"--vectors": request.vectors}
     refuse(pairs, f"is for a system that translates (cove), not {system.name}; leave it out")
-    if not request.inputs:
-        raise UserError("name the text to pre-train on: files, folders or globs")
+    refuse_if(not request.inputs, "name the text to pre-train on: files, folders or globs")
 
 
 def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str, Path | None]) -> None:
@@ -188,8 +198,10 @@ def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str
             f"{system.name} learns from two files, line n of one the translation of line n of the other: give "
             f"--source FILE --target FILE, and leave out {request.inputs[0]}"
         )
-    if request.start is not None and request.vectors is not None:
-        raise UserError(f"--from {request.start} keeps that run's vectors; leave out --vectors")
+    refuse_if(
+        request.start is not None and request.vectors is not None,
+        f"--from {request.start} keeps that run's vectors; leave out --vectors",
+    )
     needed = [option for option in pairs if request.start is None or option != "--vectors"]
     if missing := [option for option in needed if pairs[option] is None]:
         raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
@@ -224,7 +236,7 @@ def _with_start(start: StartConfig, request: PretrainRequest) -> StartConfig:
 
 def _replaced(section: Section, given: dict[str, Any]) -> Section:
     """`section` with what was given; None stands for 'not said'."""
-    return dataclasses.replace(section, **{name: value for name, value in given.items() if value is not None})
+    return replace(section, **{name: value for name, value in given.items() if value is not None})
 
 
 # -- what can be -------------------------------------------------------------------------------------------------------
@@ -234,7 +246,7 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
     """`config` after --set, checked. What [run] says is not for setting: it has options of its own."""
     check_seed(config.run.seed)
     sections = apply_sets({name: section for name, section in config.by_name().items() if name != "run"}, sets)
-    sections["model"] = dataclasses.replace(sections["model"], dropout=sections["training"].dropout)
+    sections["model"] = replace(sections["model"], dropout=sections["training"].dropout)
     changed = PretrainConfig(config.run, **sections)
     for section in (changed.training, changed.objective, changed.model, changed.tokenizer, changed.data, changed.start):
         if section is not None:
@@ -244,10 +256,10 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
 
 def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
     """A run's vocabulary never changes: naming the one it has is fine, another is refused."""
-    if published_tokenizer(folder, kept.system).fingerprint() != kept.tokenizer:
-        raise UserError(
-            f"{where} has another vocabulary than --vocabulary {folder}, and keeps it; leave the option out"
-        )
+    refuse_if(
+        published_tokenizer(folder, kept.system).fingerprint() != kept.tokenizer,
+        f"{where} has another vocabulary than --vocabulary {folder}, and keeps it; leave the option out",
+    )
 
 
 def published_tokenizer(folder: Path, system: str) -> Tokenizer:
@@ -268,23 +280,18 @@ def _startable_config(request: PretrainRequest, start: RunDirectory) -> Pretrain
     old = read_config(start)
     if not isinstance(old, PretrainConfig):
         raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
-    if not start.has("model.safetensors"):
-        raise UserError(f"{start.path}: no weights yet (training has not reached its first checkpoint)")
+    refuse_if(
+        not start.has("model.safetensors"),
+        f"{start.path}: no weights yet (training has not reached its first checkpoint)",
+    )
     for name in ("system", "size", "direction"):
         given = getattr(request, name)
-        if given is not None and given != getattr(old.run, name):
-            raise UserError(
-                f"--from {start.path} keeps that run's {name}, {getattr(old.run, name)}: --{name} {given} cannot be; "
-                f"leave it out, or leave --from out"
-            )
+        refuse_if(
+            given is not None and given != getattr(old.run, name),
+            f"--from {start.path} keeps that run's {name}, {getattr(old.run, name)}: --{name} {given} cannot be; "
+            f"leave it out, or leave --from out",
+        )
     return old
-
-
-def _check_new_vocabulary(system: System, model: ModelConfig) -> None:
-    if not system.piece_rows:
-        raise UserError(f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out")
-    if getattr(model, "cutoffs", ()):
-        raise UserError("--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out")
 
 
 # Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.
@@ -300,8 +307,8 @@ def _check_kept(before: PretrainConfig, after: PretrainConfig, start: Path) -> N
     old, new = ({name: config.by_name()[name] for name in names} for config in (before, after))
     for change in difference(old, new):
         free = change.key.startswith("objective.") and change.key not in heads
-        if change.key not in WEIGHTLESS and not free:
-            raise UserError(
-                f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
-                "leave that setting out"
-            )
+        refuse_if(
+            change.key not in WEIGHTLESS and not free,
+            f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
+            "leave that setting out",
+        )

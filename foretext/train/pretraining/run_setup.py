@@ -7,22 +7,22 @@ that reads them again."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from foretext.errors import Interrupted, UserError
-from foretext.runs.directory import RunDirectory, RunWriter
+from foretext.errors import Interrupted, refuse_if
+from foretext.runs.commit import RunWriter
+from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space
 from foretext.runs.model import SavedModel, load_model, load_tokenizer
+from foretext.runs.reading import given_vectors
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, DataConfig, PretrainConfig, read_config
-from foretext.runs.run_vectors import given_vectors
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
@@ -78,10 +78,10 @@ class RunSetup:
         self.config.model.check()
 
     def _set_vocabulary(self, fingerprint: str, size: int) -> None:
-        self.config = dataclasses.replace(
+        self.config = replace(
             self.config,
-            run=dataclasses.replace(self.config.run, tokenizer=fingerprint),
-            model=dataclasses.replace(self.config.model, vocabulary=size),
+            run=replace(self.config.run, tokenizer=fingerprint),
+            model=replace(self.config.model, vocabulary=size),
         )
 
     def has_shards(self) -> bool:
@@ -91,8 +91,10 @@ class RunSetup:
     def keep(self, writer: RunWriter) -> None:
         """Configuration and vocabulary, so that going on does not make them again."""
         folder = self.run.path / TOKENS
-        if read_manifest(folder).tokenizer != self.tokenizer.fingerprint():
-            raise UserError(f"{folder}: made with another tokenizer; put the right folder back, or start a new run")
+        refuse_if(
+            read_manifest(folder).tokenizer != self.tokenizer.fingerprint(),
+            f"{folder}: made with another tokenizer; put the right folder back, or start a new run",
+        )
         files_now = {"config.toml": self.config.text().encode()}
         if not self.run.has("tokenizer.json"):
             files_now["tokenizer.json"] = self.tokenizer.to_json().encode()
@@ -142,11 +144,12 @@ def new_tokenizer(
     own = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
     added = [name for name in system.vocabulary if name not in (own or specials_of(config.kind))]
     least = least_size(config.kind) + len(added)
-    if config.size < least:
-        raise UserError(f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids")
+    refuse_if(
+        config.size < least, f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids"
+    )
     tokenizer = train_tokenizer(
         texts,
-        dataclasses.replace(config, size=config.size - len(added)),
+        replace(config, size=config.size - len(added)),
         seed=seed,
         specials=own,  # a whole set: it has a piece for what is unknown
         progress=progress,
@@ -224,23 +227,22 @@ def _check_length(config: PretrainConfig) -> None:
         if report.bytes > context:
             return
     most = report.bytes + report.documents
-    if most <= context:
-        raise UserError(
-            f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
-            f"{context} and its target; {MORE_TEXT}"
-        )
+    refuse_if(
+        most <= context,
+        f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
+        f"{context} and its target; {MORE_TEXT}",
+    )
 
 
 def _check_tokens(manifest: ShardManifest, config: PretrainConfig) -> None:
     """The text must fill one context, and leave something to validate on."""
     where, context = ", ".join(config.data.inputs), config.model.context
     train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
-    if train <= context:
-        raise UserError(
-            f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}"
-        )
-    if valid < 2:
-        raise UserError(f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
+    refuse_if(
+        train <= context,
+        f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}",
+    )
+    refuse_if(valid < 2, f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
 
 
 def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
@@ -274,7 +276,7 @@ def _make_vocabularies(setup: RunSetup, counts: Any) -> None:
     width = setup.vectors.shape[1]
     model: Any = setup.config.model  # of a system that translates: it has the width of its words' vectors
     check_vectors(setup.request.sets, model.vectors, width, data.vectors)
-    setup.config = dataclasses.replace(setup.config, model=dataclasses.replace(model, vectors=width))
+    setup.config = replace(setup.config, model=replace(model, vectors=width))
     setup.name_vocabulary(tokenizer)
     setup.progress("reading vectors", 1, 1)
     setup.reporter.note(said)

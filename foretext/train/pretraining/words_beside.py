@@ -90,5 +90,5 @@ def _copy(source: Path, to: Path) -> None:
     if read_config(run).run.system != SYSTEM or not is_finished(run):
         raise UserError(f"--vectors {source}: not a finished word2vec run; name one, or leave --vectors out")
     for name in run.names():
-        run.file(name)  # which checks it
+        run.read(name)  # which checks it
     shutil.copytree(source, to, ignore=shutil.ignore_patterns(TOKENS, LOCK))

@@ -25,7 +25,7 @@ from foretext.nn.recurrent.awd_lstm import (
     temporal_penalty,
 )
 from foretext.nn.recurrent.lstm_layer import reading_order
-from foretext.train.checkpoint import from_tensors, to_tensors
+from foretext.train.carried import from_tensors, to_tensors
 
 TINY = AwdLstmConfig(vocabulary=23, layers=3, width=6, hidden=9, context=8, dropout=0.0)
 LENGTHS = (5, 12, 1, 0, 7, 7)

@@ -15,7 +15,7 @@ from foretext.batch import detached
 from foretext.nn.recurrent.bilm import Bilm, BilmState, BilmTrunkConfig, LstmStack
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.task_models.sentence_models import ScalarMix
-from foretext.train.checkpoint import from_tensors, to_tensors
+from foretext.train.carried import from_tensors, to_tensors
 
 WORDS = CharEncoderConfig(width=3, filter_widths=(1, 2), filter_counts=(3, 4), embedding=2, length=9, highways=1)
 CONFIG = BilmTrunkConfig(0, layers=3, cells=5, cell_clip=0.8, state_clip=0.7, dropout=0.0, words=WORDS)

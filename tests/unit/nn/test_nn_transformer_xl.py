@@ -16,7 +16,7 @@ from foretext.batch import Batch, detached
 from foretext.nn.relative.transformer_xl import TransformerXL, TransformerXLConfig
 from foretext.nn.trunk import remembering
 from foretext.systems import SYSTEMS
-from foretext.train.checkpoint import from_tensors, to_tensors
+from foretext.train.carried import from_tensors, to_tensors
 
 THERE = terms_of(3 * (6 * 32 + 2 * 20 + 128))  # of each of three layers: norms and projections, keys, inner states
 SHAPE: TransformerXLConfig = TINY["transformer_xl"]

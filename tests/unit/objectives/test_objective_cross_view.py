@@ -25,8 +25,7 @@ from foretext.tasks.heads.token_tasks import TaggedExample
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
 
 BORDER, UNKNOWN = 0, 1

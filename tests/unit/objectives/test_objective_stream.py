@@ -26,8 +26,7 @@ from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.order import PieceOrder, StreamOrder, StreamPieces, Windows
-from foretext.train.checkpoint import CARRIED, Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import CARRIED, Job, Loop, Stage
 from foretext.train.optim import make_optimizer
 
 SHAPE = AwdLstmConfig(vocabulary=23, layers=2, width=6, hidden=9, context=8, dropout=0.0)

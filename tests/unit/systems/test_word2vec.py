@@ -20,9 +20,9 @@ from foretext.interop.exchange import export_model
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model, read_config
+from foretext.runs.reading import given_vectors
 from foretext.runs.report import Reporter
 from foretext.runs.run_config import Budget, Position
-from foretext.runs.run_vectors import given_vectors
 from foretext.text.words.latent_semantics import sif_means
 from foretext.text.words.vectors import WordVectors, read_vectors
 from foretext.train.pretraining.learner_loop import LINES, BoundedBudget

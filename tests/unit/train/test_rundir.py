@@ -11,8 +11,7 @@ import torch
 from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE, UserError
-from foretext.runs.commit import JOURNAL, MANIFEST
-from foretext.runs.directory import RunDirectory
+from foretext.runs.directory import JOURNAL, MANIFEST, RunDirectory, newest_commit
 from foretext.runs.lock import LOCK
 
 
@@ -30,7 +29,7 @@ def test_commit_and_read(tmp_path: Path) -> None:
     assert run.exists()
     assert run.names() == ["config.toml", "model.safetensors", "training/position.json"]
     assert run.read("config.toml") == b"a = 1\n"
-    assert run.file("config.toml") == run.path / "config.toml"
+    assert newest_commit(run.path).path("config.toml") == run.path / "config.toml"
     assert torch.equal(run.load_tensors("model.safetensors")["w"], torch.arange(6.0))
     assert run.sizes()["config.toml"] == 6
     left = {str(path.relative_to(run.path)) for path in run.path.rglob("*") if path.is_file()}
@@ -51,7 +50,7 @@ def test_a_later_commit_keeps_replaces_and_removes(tmp_path: Path) -> None:
 
 def test_tensors_that_are_mapped_stay_what_they_were(tmp_path: Path) -> None:
     run = made(tmp_path)
-    with run.file("model.safetensors").open("rb") as old:
+    with (run.path / "model.safetensors").open("rb") as old:
         tensors = run.load_tensors("model.safetensors")
         with run.writer() as writer:
             writer.commit({"model.safetensors": {"w": torch.full((6,), 9.0)}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from foretext.runs.metrics_log import loss_curve_png
+from foretext.train.resume import loss_curve_png
 
 
 def test_every_kind_of_line_in_the_log_is_drawn_or_passed_over(tmp_path: Path) -> None:

@@ -49,11 +49,10 @@ from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
 from foretext.tasks.row_family import score_table
 from foretext.train import planning
-from foretext.train.checkpoint import Stage
 from foretext.train.finetuning import finetune as module
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.finetuning.finetune_request import Base
-from foretext.train.loop import Loop, step_seed
+from foretext.train.loop import Loop, Stage, step_seed
 from foretext.train.planning import probe_speed
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.resume import agreed

@@ -14,7 +14,7 @@ from systems_under_test import SMALL_READER, base_model, pretrain_request, write
 import foretext as ft
 from foretext.batch import Batch
 from foretext.runs.model import load_model
-from foretext.runs.run_vectors import given_vectors
+from foretext.runs.reading import given_vectors
 from foretext.text.words.vectors import WordVectors
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, as_rows

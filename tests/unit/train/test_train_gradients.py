@@ -41,8 +41,7 @@ from foretext.systems.base import ObjectiveParts
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.order import Order
-from foretext.train.checkpoint import Job, Stage
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
 
 PAIRS = pairwise([(system, kind) for system in TINY for kind in KINDS])

@@ -18,7 +18,6 @@ from systems_under_test import PLAIN
 from tolerance import close, doubles, terms_of
 from torch import Tensor, nn
 
-import foretext.train.checkpoint as checkpoint
 import foretext.train.loop as module
 from foretext.batch import Batch, LossSum, Outcome
 from foretext.errors import EXIT_NOT_FINITE, Interrupted
@@ -29,18 +28,8 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget, is_finished
 from foretext.text.order import Order
-from foretext.train.checkpoint import (
-    AVERAGE,
-    CARRIED,
-    CURRENT,
-    OPTIMIZER,
-    Job,
-    Stage,
-    from_tensors,
-    split_again,
-    to_tensors,
-)
-from foretext.train.loop import Loop
+from foretext.train.carried import from_tensors, split_again, to_tensors
+from foretext.train.loop import AVERAGE, CARRIED, CURRENT, OPTIMIZER, Job, Loop, Stage
 from foretext.train.optim import Group, Optimizer
 from foretext.train.planning import expected, probe_speed
 
@@ -562,8 +551,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        for timed in (module, checkpoint):
-            monkeypatch.setattr(timed, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
         monkeypatch.setattr(module, "REPORT_SECONDS", 0.0)
 
     def sample(self, epoch: int, index: int) -> Tensor:

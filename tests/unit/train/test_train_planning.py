@@ -20,9 +20,9 @@ from foretext.runs.report import Reporter
 from foretext.systems.transformer_xl import SIZES
 from foretext.tasks.files.rows import rows_from
 from foretext.train import planning
-from foretext.train.checkpoint import Job, to_tensors
+from foretext.train.carried import to_tensors
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
-from foretext.train.loop import Loop
+from foretext.train.loop import Job, Loop
 from foretext.train.optim import Optimizer
 from foretext.train.planning import Memory, check_memory, disk_needed, head_size
 from foretext.train.pretraining.pretrain import pretrain

@@ -1,0 +1,125 @@
+"""What an objective carries from step to step (Transformer-XL's memory, BPTT's hidden state), as a checkpoint has it.
+
+A state is a tensor, or tuples and string-keyed dictionaries of states; the first axis of each tensor is the rows. Each
+micro-batch of a step has a state of its own: its rows go on where the same rows of the step before ended, however a
+step is split. A run may go on in micro-batches of another size, and `split_again` hands each row its own state then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from foretext.batch import mapped
+from foretext.errors import refuse_if
+from foretext.nn.trunk import FOREIGN, check_names, check_tensor
+
+
+def on_its_own(state: Any) -> Any:
+    """The same state without the rest of what it is a part of: a memory is the end of a longer tensor, all of which
+    would be held with it from step to step."""
+
+    def alone(tensor: Tensor) -> Tensor:
+        whole = tensor.untyped_storage().nbytes() <= tensor.numel() * tensor.element_size()
+        return tensor if whole else tensor.clone()
+
+    return mapped(state, alone)
+
+
+def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
+    """The states of micro-batches of so many rows, the last perhaps of fewer, from those of micro-batches of any."""
+    parts = [dict(_leaves(states[number])) for number in sorted(states)]
+    if not parts:
+        return {}
+    whole = {path: _joined([part[path] for part in parts]) for path in parts[0]}
+    counts = [len(next(iter(own.values()))) for own in (whole, *parts)]
+    if all(own == min(size, counts[0] - number * size) for number, own in enumerate(counts[1:])):
+        return dict(states)
+    starts = range(0, counts[0], size)
+    return {number: _grown(whole, slice(start, start + size)) for number, start in enumerate(starts)}
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """The rows of all. A memory that is not full yet may be shorter in one than in another; what it holds stands at its
+    right end."""
+    if parts[0].ndim < 2:
+        return torch.cat(list(parts))
+    longest = max(part.shape[1] for part in parts)
+    missing = [part.new_zeros(len(part), longest - part.shape[1], *part.shape[2:]) for part in parts]
+    return torch.cat([torch.cat(pair, dim=1) for pair in zip(missing, parts)])
+
+
+def to_tensors(states: Mapping[int, Any]) -> dict[str, Tensor]:
+    """The states of all micro-batches under names like `0/2/hidden`."""
+    return {
+        str(number) + path: tensor.detach().cpu().contiguous().clone()
+        for number, state in states.items()
+        for path, tensor in _leaves(state)
+    }
+
+
+def _leaves(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a state by their paths in it, as `/2/hidden`; a state that is one tensor has an empty path."""
+    if isinstance(state, Tensor):
+        yield path, state
+        return
+    items = list(enumerate(state)) if isinstance(state, tuple) else list(state.items())
+    assert items, "an empty state cannot be kept; carry none instead"
+    for key, part in items:
+        assert isinstance(key, int) or not (key.isdigit() or "/" in key), f"{key!r}: not a name for a part of a state"
+        yield from _leaves(part, f"{path}/{key}")
+
+
+def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[int, Any]:
+    """The reverse of `to_tensors`: numbered parts are tuples, named ones dictionaries."""
+    own: dict[int, dict[str, Tensor]] = {}
+    for path, tensor in tensors.items():
+        number, slash, rest = path.partition("/")
+        own.setdefault(int(number), {})[slash + rest] = tensor.to(device)
+    return {number: _grown(leaves) for number, leaves in own.items()}
+
+
+def _grown(leaves: Mapping[str, Tensor], rows: slice | None = None) -> Any:
+    """The reverse of `_leaves`; with `rows` of these only, by themselves."""
+    if "" in leaves:
+        return leaves[""] if rows is None else leaves[""][rows].clone()
+    branches: dict[str, dict[str, Tensor]] = {}
+    for path, tensor in leaves.items():
+        key, slash, rest = path[1:].partition("/")
+        branches.setdefault(key, {})[slash + rest] = tensor
+    if all(key.isdigit() for key in branches):
+        return tuple(_grown(branches[str(number)], rows) for number in range(len(branches)))
+    return {key: _grown(branch, rows) for key, branch in branches.items()}
+
+
+def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: int, where: str) -> None:
+    """UserError unless these are the states of micro-batches that have `rows` rows in all. `new` is the state of one
+    row that has read nothing; where it has an empty axis, a memory, any length up to `longest` will do. None: nothing
+    is carried."""
+    wanted = {} if new is None else dict(_leaves(new))
+    numbers = {path.partition("/")[0] for path in tensors}
+    parts = {str(number) for number in range(len(numbers))}
+    check_names(tensors, {number + name: wanted[name] for number in parts for name in wanted}, where)
+    found = 0
+    for number in sorted(parts):
+        found += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
+    refuse_if(found != rows, f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
+
+
+def _check_part(own: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest: int, where: str, number: str) -> int:
+    """How many rows the state of one micro-batch has; UserError if its tensors are not like those that are wanted."""
+    first = next(iter(own.values()))
+    rows = len(first) if first.ndim else 0
+    length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
+    memories = {name for name, like in wanted.items() if like.ndim > 1 and like.shape[1] == 0}
+    refuse_if(
+        length > longest and memories, f"{where}: a memory of {length} tokens instead of at most {longest}; {FOREIGN}"
+    )
+    for name, tensor in own.items():
+        like = wanted[name]
+        shape = (rows, *((length, *like.shape[2:]) if name in memories else like.shape[1:]))
+        check_tensor(tensor, shape, like.dtype, f"{where}: {number}{name}")
+    return rows
