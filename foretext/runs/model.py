@@ -31,8 +31,7 @@ from foretext.runs.run_config import (
 )
 from foretext.systems import SYSTEMS, system_named
 from foretext.systems.base import HeadParts, ObjectiveParts, System, TrunkParts
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Encoding, HeadPlan, Progress, TaskConfig
+from foretext.tasks.family import Encoded, Encoding, HeadPlan, Progress, TaskConfig, family_of
 from foretext.tasks.layouts.base import Layout
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 

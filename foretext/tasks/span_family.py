@@ -60,8 +60,7 @@ _DIRECTION = "standard input: span has a question and a passage a row: write JSO
 
 
 class SpanFamily(Family):
-    kinds: tuple[str, ...] = ("span",)
-    next_step: str = "questions.json --out answers.json"
+    next_step = "questions.json --out answers.json"
 
     # -- rows --------------------------------------------------------------------------------------------------------
 

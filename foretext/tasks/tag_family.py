@@ -46,9 +46,8 @@ _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endin
 
 
 class TagFamily(Family):
-    kinds: tuple[str, ...] = ("tagging",)
-    next_step: str = "new.txt --out predicted.txt"
-    views: tuple[str, ...] = ("ngrams", "vectors", "states")
+    next_step = "new.txt --out predicted.txt"
+    views = ("ngrams", "vectors", "states")
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -58,13 +57,13 @@ class TagFamily(Family):
                 f"{path}: not a file for tagging, which reads columns with a word and its tag a line and a blank line "
                 "after each sentence; give such a file"
             )
-        naming = reading.naming
+        columns, format = reading.naming
         try:
             return Read(
                 read_conll(
                     path,
-                    format=naming.format,
-                    column=_tag_column(naming.columns),
+                    format=format,
+                    column=_tag_column(columns),
                     errors=reading.errors,
                     need_tags=reading.need_labels,
                     need_column=bool(reading.columns),  # given, not remembered: otherwise it is a slip
@@ -72,9 +71,9 @@ class TagFamily(Family):
                 )
             )
         except ColumnsError as error:
-            if not reading.remembers or not (naming.format or naming.columns):
+            if reading.remembered is None or not (format or columns):
                 raise
-            by = naming.format or f"columns tag={(naming.columns or {}).get('tag')}"
+            by = format or f"columns tag={columns['tag']}"
             raise UserError(
                 f"{error} (read by {by}, as in the fine-tuning; for another layout give --format or --columns)",
                 error.code,
@@ -284,12 +283,12 @@ def _tagger(head: TaskHead) -> WordByWord:
     return cast("WordByWord", head)
 
 
-def _tag_column(columns: dict[str, str] | None) -> int | None:
+def _tag_column(columns: dict[str, str]) -> int | None:
     """The number of the tag's column, which `--columns tag=4` gives."""
-    for field in columns or {}:
+    for field in columns:
         if field != "tag":
             raise UserError(f"--columns {field}=…: tagging has the field tag alone, by its number: --columns tag=4")
-    given = (columns or {}).get("tag")
+    given = columns.get("tag")
     if given is None:
         return None
     if not str(given).isascii() or not str(given).isdigit():

@@ -20,8 +20,7 @@ from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text
 from foretext.runs.run_config import FinetuneConfig, describe_loss
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, TaskConfig
+from foretext.tasks.family import Encoded, TaskConfig, family_of
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.loop import Loop
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from foretext.errors import UserError, closest, did_you_mean
 from foretext.tasks.files.format_readers import ChoiceNumber, Record, numbered_choices
-from foretext.tasks.files.formats import read_format
+from foretext.tasks.files.formats import find_format, read_format
 from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
@@ -78,7 +78,6 @@ def read_task_table(
     notes: list[str] | None = None,
 ) -> Table:
     """The table behind `read_rows`, all its columns kept: `rows_of` makes rows of it, in the same order."""
-    check_kind(kind)
     if format is None:
         return read_table(path, errors=errors, notes=notes)
     if columns:
@@ -114,15 +113,15 @@ def check_texts(rows: Sequence[Row], texts: int) -> None:
             raise UserError(f"{row.where}: one text where the model was trained on pairs; give text and text2")
 
 
-def check_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise UserError(f"no task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+def kind_of(kind: str, format: str | None) -> str:
+    """The kind of task that is learned: a similarity that is given by scores (STS-B) is a regression of pairs."""
+    scored = kind == "similarity" and format is not None and find_format(format).kind == "regression"
+    return "regression" if scored else kind
 
 
 def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
     """Checked rows of a table, one for each of its rows. Without `need_labels` a label that is missing or that
     cannot be read is None; texts are needed always."""
-    check_kind(kind)
     text_columns, label_column = _find_columns(table, kind, columns or {}, need_labels)
     at = [table.columns.index(name) for name in text_columns]
     label_at = table.columns.index(label_column) if label_column is not None else None
@@ -285,7 +284,6 @@ def table_from(data: Any, kind: str) -> Table:
       that in a regression `(text, number)` is a text and its score;
     - a tuple `(X, y)` of texts (strings or tuples as above, without labels) and labels, of equal length.
     """
-    check_kind(kind)
     if hasattr(data, "to_dicts"):  # polars
         records = data.to_dicts()
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas

@@ -25,7 +25,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from foretext.errors import EXIT_NOT_FINITE, UserError
-from foretext.tasks.files.rows import check_kind
 from foretext.tasks.labelled import LabelSet
 
 POSITIVE = (
@@ -81,7 +80,6 @@ def score(
     main: str | None = None,
 ) -> Scores:
     """Score predictions. Classes: indices into `labels`, or their names; choices: indices; regression: numbers."""
-    check_kind(kind)
     assert len(gold) == len(predicted), f"{len(gold)} gold labels, {len(predicted)} predictions"
     if not len(gold):
         raise UserError("no rows to score; give a file with labelled rows")

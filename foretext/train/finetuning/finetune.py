@@ -27,8 +27,7 @@ from foretext.runs.model import (
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.views import unit_outputs, view_scores
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Encoding, Family
+from foretext.tasks.family import Encoded, Encoding, Family, family_of
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import DEFAULT_FRACTION, Split
 from foretext.tasks.layouts.windows import unlabelled_rows

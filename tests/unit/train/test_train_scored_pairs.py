@@ -20,8 +20,7 @@ from tolerance import close, doubles
 from foretext.api import LanguageModel, TaskModel
 from foretext.interop.hub import export_hub
 from foretext.runs.report import Reporter
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, HeadPlan, TaskConfig
+from foretext.tasks.family import Encoded, HeadPlan, TaskConfig, family_of
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.layouts.base import DELIMITER, EXTRACT, START
