@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from foretext.errors import refuse_if
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import Stretch, drawn_number
 from foretext.text.tokenizers.base import Tokenizer
 

@@ -54,7 +54,7 @@ from foretext.objectives.base import Direction, Draw, Examples, GrowingConfig, O
 from foretext.objectives.paired_windows import LEAST_CONTEXT as PAIRED
 from foretext.objectives.paired_windows import PairedWindows
 from foretext.objectives.stream import ForgettingConfig, begun_anew, fresh_rows
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import SampleOrder, StreamOrder, Stretch, TwoWayOrder, TwoWays, Windows
 from foretext.text.tokenizers.base import Tokenizer
 

@@ -36,7 +36,7 @@ from foretext.objectives.translation_pairs import (
     length_order,
     pair_ids,
 )
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import SampleOrder
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer

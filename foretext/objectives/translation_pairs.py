@@ -28,8 +28,7 @@ import numpy as np
 
 from foretext.errors import check_range, refuse_if
 from foretext.text.corpus.readers import ParallelReport, read_parallel
-from foretext.text.corpus.shards import EncodedDocument, encoded_document
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import EncodedDocument, TokenShards, encoded_document
 from foretext.text.order import LengthOrder
 from foretext.text.tokenizers.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer
 from foretext.text.words.vectors import WordVectors, read_vectors

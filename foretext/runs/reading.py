@@ -13,7 +13,7 @@ from torch import Tensor
 from foretext.batch import Batch, length_batches, padded, padded_segments
 from foretext.errors import UserError
 from foretext.runs.model import SavedModel, reach_of
-from foretext.text.corpus.encoding import encode_texts
+from foretext.text.tokenizers.base import encode_texts
 
 
 def given_texts(given: str | Sequence[str], name: str) -> list[str]:

@@ -22,7 +22,7 @@ from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.systems.hub_names import HubNames
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.layouts.base import Layout
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer, TokenizerConfig
 
 

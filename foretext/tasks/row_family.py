@@ -40,9 +40,9 @@ from foretext.tasks.files.rows import (
 from foretext.tasks.labelled import LabelSet, Split, hold_out, label_warnings
 from foretext.tasks.layouts.base import keeping_question
 from foretext.tasks.scores.metrics import Scores, metrics_of, score
-from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl, table_kind
 from foretext.text.corpus.text_files import text_lines
+from foretext.text.tokenizers.base import encode_texts
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead

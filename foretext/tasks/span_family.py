@@ -46,10 +46,9 @@ from foretext.tasks.layouts.windows import (
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.scores.text_metrics import SPAN_METRICS, best_threshold, score_answers
-from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines
-from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.base import Tokenizer, encode_texts
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead

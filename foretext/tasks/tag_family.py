@@ -34,9 +34,9 @@ from foretext.tasks.scores.tag_metrics import (
     to_iob1,
     to_iob2,
 )
-from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines
+from foretext.text.tokenizers.base import encode_texts
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead

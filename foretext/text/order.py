@@ -41,7 +41,7 @@ from typing import Protocol
 import numpy as np
 
 from foretext.errors import refuse_if
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 
 POOL = 100  # batches that are sorted together
 _ROUNDS = 6

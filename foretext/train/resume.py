@@ -21,7 +21,7 @@ from foretext.runs.directory import RunDirectory, RunWriter
 from foretext.runs.lock import LOCK
 from foretext.runs.metrics_log import METRICS
 from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
-from foretext.text.corpus.token_shards import read_manifest
+from foretext.text.corpus.shards import read_manifest
 
 Config = TypeVar("Config", PretrainConfig, FinetuneConfig)
 

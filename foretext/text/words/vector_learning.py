@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from foretext.errors import check_range
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 
 PROBE_WORDS = 20_000
 COUNTED = 4_000_000  # ids at a time

@@ -23,7 +23,7 @@ from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, Budget, Position
 from foretext.systems import system_named
 from foretext.systems.base import Learner, LearnParts, ObjectiveParts, System, TrunkParts
-from foretext.text.corpus.token_shards import SPLITS, TokenShards
+from foretext.text.corpus.shards import SPLITS, TokenShards
 from foretext.text.order import Order
 from foretext.train.checkpoint import CARRIED, Job, Stage
 from foretext.train.loop import Loop
