@@ -45,7 +45,7 @@ from foretext.systems.base import LearnParts, Size, System, TokenizerConfig, Tra
 from foretext.tasks.layouts.base import PlainLayout
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.latent_semantics import MOST_WORDS, Lsa, learn_lsa, sif_means
-from foretext.text.words.vector_learning import TextStream, VectorLearning, VectorSettings
+from foretext.text.words.vector_learning import VectorLearning, VectorSettings, id_counts, whole_text
 from foretext.text.words.word_list import TextKnowledge
 
 
@@ -99,8 +99,8 @@ class VectorLearner(VectorLearning):
         self.model: StaticVectorsConfig = parts.model
         tokenizer = parts.tokenizer
         assert tokenizer.end is not None
-        text = TextStream(parts.texts, tokenizer.end)
-        self.counts_V = text.counts(tokenizer.size)
+        text = whole_text(parts.texts)
+        self.counts_V = id_counts(text, tokenizer.size)
         self.counts_V[list(tokenizer.specials.values())] = 0
         if tokenizer.unknown is not None:
             self.counts_V[tokenizer.unknown] = 0
@@ -111,6 +111,7 @@ class VectorLearner(VectorLearning):
         self.lsa: Lsa | None = None
         super().__init__(
             text,
+            tokenizer.end,
             self.counts_V,
             parts.settings,
             self.model.width,
@@ -170,11 +171,11 @@ class VectorLearner(VectorLearning):
 
     def _documents(self) -> Iterator[np.ndarray]:
         """Documents of the text; pieces of them, where they are few."""
-        few = sum(split.manifest.splits[split.split].documents for split in self.text.splits) < FEW_DOCUMENTS
+        few = sum(split.documents for split in self.text.manifest.splits.values()) < FEW_DOCUMENTS
         rest = np.zeros(0, dtype=np.int64)
         for start in range(0, len(self.text), 1 << 20):
             ids = np.concatenate([rest, self.text.window(start, min(1 << 20, len(self.text) - start))])
-            *whole, rest = np.split(ids, np.flatnonzero(ids == self.text.end) + 1)
+            *whole, rest = np.split(ids, np.flatnonzero(ids == self.end) + 1)
             for document in whole:
                 yield from self._pieces(document[:-1], few)
         yield from self._pieces(rest, few)

@@ -141,9 +141,9 @@ class LengthOrder:
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int, pool: int = POOL) -> None:
         """`lengths`: what examples are compared by, one number each."""
         assert len(lengths) > 0 and batch_size > 0 and pool > 0
-        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.lengths, self.size = np.asarray(lengths, dtype=np.int64), len(lengths)
         self.batch_size, self.seed, self.pool = batch_size, seed, pool
-        self.steps_per_epoch = -(-len(self.lengths) // batch_size)
+        self.steps_per_epoch = -(-self.size // batch_size)
         self._last: tuple[tuple[int, int], list[np.ndarray]] | None = None  # the steps of a pool follow each other
 
     def batch(self, step: int) -> tuple[int, list[int]]:
@@ -155,9 +155,9 @@ class LengthOrder:
 
     def _batches(self, epoch: int, number: int) -> list[np.ndarray]:
         """The batches of a pool in the order of its steps."""
-        size, whole = len(self.lengths), self.pool * self.batch_size
-        places = np.arange(number * whole, min((number + 1) * whole, size), dtype=np.int64)
-        indices = permute(places, size, self.seed, epoch)
+        whole = self.pool * self.batch_size
+        places = np.arange(number * whole, min((number + 1) * whole, self.size), dtype=np.int64)
+        indices = permute(places, self.size, self.seed, epoch)
         indices = indices[np.argsort(self.lengths[indices], kind="stable")]
         batches = [indices[start : start + self.batch_size] for start in range(0, len(indices), self.batch_size)]
         turns = permute(np.arange(len(batches), dtype=np.int64), len(batches), mix64(self.seed, number), epoch)
@@ -315,49 +315,35 @@ class TwoWayOrder:
 # -- several sources in turn -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Source:
-    """So many examples and their own order."""
-
-    size: int
-    order: SampleOrder
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Which source a step is about (the tasks by number, then the unlabelled text), and which step of its own it is."""
-
-    source: int
-    step: int
-
-
 class Turns:
-    """A `SampleOrder` over all sources together."""
+    """A `SampleOrder` over all sources together, given the order of each."""
 
-    def __init__(self, tasks: Sequence[Source], unlabelled: Source | None, seed: int) -> None:
+    def __init__(self, tasks: Sequence[Order | LengthOrder], unlabelled: LengthOrder | Order | None, seed: int) -> None:
         assert tasks, "something must be labelled"
         self.sources = [*tasks, unlabelled] if unlabelled is not None else list(tasks)
         self.starts = [0, *accumulate(source.size for source in self.sources)]
         self.seed = seed
-        self.labelled_steps = sum(task.order.steps_per_epoch for task in tasks)
+        self.labelled_steps = sum(task.steps_per_epoch for task in tasks)
         self.shares = shares_of([task.size for task in tasks], self.labelled_steps)
         self.with_unlabelled = unlabelled is not None
         self.steps_per_epoch = self.labelled_steps * (2 if self.with_unlabelled else 1)
         self._last: tuple[int, np.ndarray] | None = None
 
-    def turn(self, step: int) -> Turn:
+    def turn(self, step: int) -> tuple[int, int]:
+        """Which source a step is about (the tasks by number, then the unlabelled text), and which step of its own it
+        is."""
         turn, odd = divmod(step, 2) if self.with_unlabelled else (step, 0)
         if odd:
-            return Turn(len(self.sources) - 1, turn)
+            return len(self.sources) - 1, turn
         epoch, place = divmod(turn, self.labelled_steps)
         tasks = self._tasks(epoch)
         task = int(tasks[place])
-        return Turn(task, epoch * self.shares[task] + int((tasks[:place] == task).sum()))
+        return task, epoch * self.shares[task] + int((tasks[:place] == task).sum())
 
     def batch(self, step: int) -> tuple[int, list[int]]:
-        turn = self.turn(step)
-        _, indices = self.sources[turn.source].order.batch(turn.step)
-        return step // self.steps_per_epoch, [self.starts[turn.source] + index for index in indices]
+        source, own_step = self.turn(step)
+        _, indices = self.sources[source].batch(own_step)
+        return step // self.steps_per_epoch, [self.starts[source] + index for index in indices]
 
     def _tasks(self, epoch: int) -> np.ndarray:
         """The task of each labelled step of an epoch."""

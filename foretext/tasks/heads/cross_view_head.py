@@ -28,7 +28,7 @@ from foretext.objectives.base import Draw, Examples
 from foretext.objectives.cross_view import KINDS, LABEL, CrossViewObjective, CrossViewSettings, CrossViewTask
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.token_tasks import WordByWord, tag_targets
-from foretext.text.order import LengthOrder, SampleOrder, Source, Turns
+from foretext.text.order import LengthOrder, SampleOrder, Turns
 from foretext.text.words.word_forms import WordForms
 
 
@@ -130,8 +130,8 @@ class ManySources:
 
     def order(self, batch_size: int, seed: int) -> Turns:
         """Labelled and unlabelled batches in turn, each of like length."""
-        tasks = [_source(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
-        text = _source(self.unlabelled, batch_size, seed + len(tasks)) if len(self.unlabelled) else None
+        tasks = [_by_length(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
+        text = _by_length(self.unlabelled, batch_size, seed + len(tasks)) if len(self.unlabelled) else None
         return Turns(tasks, text, seed)
 
 
@@ -140,8 +140,8 @@ def _ids(example: Any) -> Sequence[int]:
     return example.sequences[0].ids if isinstance(example, Example) else example.ids
 
 
-def _source(examples: Sequence[Any], batch_size: int, seed: int) -> Source:
-    return Source(len(examples), LengthOrder([example.tokens for example in examples], batch_size, seed))
+def _by_length(examples: Sequence[Any], batch_size: int, seed: int) -> LengthOrder:
+    return LengthOrder([example.tokens for example in examples], batch_size, seed)
 
 
 class CrossViewHead(WordByWord, CrossViewObjective):

@@ -365,7 +365,7 @@ class TokenShards:
 
     def __init__(self, folder: Path, split: str, manifest: ShardManifest, arrays: Sequence[np.ndarray]) -> None:
         self.folder, self.split, self.manifest = folder, split, manifest
-        self._arrays = arrays
+        self.arrays = arrays
         self._starts = list(itertools.accumulate((len(array) for array in arrays), initial=0))
 
     @classmethod
@@ -400,7 +400,7 @@ class TokenShards:
         place = bisect.bisect_right(self._starts, start) - 1
         while filled < length:
             offset = start + filled - self._starts[place]
-            part = self._arrays[place][offset : offset + length - filled]
+            part = self.arrays[place][offset : offset + length - filled]
             result[filled : filled + len(part)] = part
             filled += len(part)
             place += 1
@@ -408,7 +408,7 @@ class TokenShards:
 
     def places(self, id: int) -> np.ndarray:
         """Where `id` stands, rising."""
-        found = [np.flatnonzero(array == id) + start for array, start in zip(self._arrays, self._starts)]
+        found = [np.flatnonzero(array == id) + start for array, start in zip(self.arrays, self._starts)]
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
