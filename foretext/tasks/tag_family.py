@@ -22,7 +22,7 @@ from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text,
 from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.labelled import LabelSet, Split, hold_out_by, order_names
 from foretext.tasks.layouts.base import Frame
-from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
+from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, by_word, fallback_tag, running_words, tag_windows
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.scores.tag_metrics import (
@@ -205,14 +205,12 @@ class TagFamily(Family):
     ) -> Predictions:
         lengths = [len(row.words) for row in encoded.rows]
         told = _tagger(head).told(scores, [example.begins for example in encoded.examples])
-        chosen = [[config.labels[index] for index in own] for own, _ in told]
-        tags, _ = gather_tags(lengths, encoded.windows, chosen, config.fallback)
-        probabilities: list[list[float | None]] = [[None] * length for length in lengths]
-        window: TagWindow
-        for window, (_, likely) in zip(encoded.windows, told):
-            for word, probability in zip(window.words, likely.tolist()):
-                probabilities[window.sentence][word] = probability
-        tags = [_written(own, config) for own in tags]
+        chosen = by_word(lengths, encoded.windows, [own.tolist() for own, _ in told])
+        probabilities = by_word(lengths, encoded.windows, [likely.tolist() for _, likely in told])
+        tags = [
+            _written([config.fallback if index is None else config.labels[index] for index in own], config)
+            for own in chosen
+        ]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:

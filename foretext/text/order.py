@@ -33,10 +33,11 @@ Indices count through all sources: the tasks' rows one task after the other, the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -88,6 +89,19 @@ def _feistel(values: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
 def drawn_number(name: str) -> int:
     """64 bits that follow from a name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
+
+
+def sampled(items: Iterable[Sized], most: int, seed: int) -> list[Any]:
+    """A uniform sample of items that are drawn while they stream by, as many as have the length `most` together, in
+    their order: those with the lowest keys, which depend on the seed and an item's number only."""
+    kept: list[tuple[int, int, Sized]] = []  # a heap with the largest key on top
+    length = 0
+    for number, item in enumerate(items):
+        heapq.heappush(kept, (-mix64(seed, number), number, item))
+        length += len(item)
+        while length > most and len(kept) > 1:
+            length -= len(heapq.heappop(kept)[2])
+    return [item for _, _, item in sorted(kept, key=lambda entry: entry[1])]
 
 
 class SampleOrder(Protocol):

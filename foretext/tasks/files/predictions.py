@@ -107,22 +107,19 @@ def write_output(content: Table | str, path: Path, form: str) -> None:
 
 
 def output_text(content: Table | str, form: str) -> str:
-    """A table as text in this form; a text is what it is."""
-    return content if isinstance(content, str) else table_text(content, form)
-
-
-def table_text(table: Table, kind: str) -> str:
-    """A table as "csv", "tsv" or "jsonl" text."""
-    if kind == "jsonl":
-        lines = [json.dumps(dict(zip(table.columns, map(_plain, row))), ensure_ascii=False) for row in table.rows]
+    """A table as "csv", "tsv" or "jsonl" text; a text is what it is."""
+    if isinstance(content, str):
+        return content
+    if form == "jsonl":
+        lines = [json.dumps(dict(zip(content.columns, map(_plain, row))), ensure_ascii=False) for row in content.rows]
         return "".join(f"{line}\n" for line in lines)
-    if kind not in ("csv", "tsv"):
-        raise UserError(f"a table cannot be shown as {kind!r}; use csv, tsv or jsonl")
-    delimiter, special = ("\t", _SPECIAL_TSV) if kind == "tsv" else (",", _SPECIAL_CSV)
+    if form not in ("csv", "tsv"):
+        raise UserError(f"a table cannot be shown as {form!r}; use csv, tsv or jsonl")
+    delimiter, special = ("\t", _SPECIAL_TSV) if form == "tsv" else (",", _SPECIAL_CSV)
     lines = []
-    for row in (table.columns, *table.rows):
+    for row in (content.columns, *content.rows):
         cells = [_cell(value) for value in row]
-        if kind == "tsv":
+        if form == "tsv":
             cells = [_BREAKS.sub(" ", cell) for cell in cells]
         quoted = ['"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in cells]
         lines.append(delimiter.join(quoted) or '""')

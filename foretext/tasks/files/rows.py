@@ -130,14 +130,15 @@ def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, n
         texts = _texts([cells[i] for i in at], text_columns, kind, where)
         label = None
         if label_at is not None:
+            place = f"{where}, column {label_column!r}"
             try:
-                label = _label(cells[label_at], texts, kind, f"{where}, column {label_column!r}")
-            except UserError as error:
-                if need_labels and isinstance(error, _Missing):
-                    there = _labels_there(table, label_at, kind)
-                    raise UserError(f"{error}{there}; fill it in or remove the row") from None
+                label = _label(cells[label_at], texts, kind, place)
+            except UserError:
                 if need_labels:
                     raise
+            if label is None and need_labels:
+                what = f"the {LABEL_FIELDS.get(kind, 'label')} is missing{_labels_there(table, label_at, kind)}"
+                raise UserError(f"{place}: {what}; fill it in or remove the row")
         rows.append(Row(texts, label, where))
     return rows
 
@@ -222,10 +223,6 @@ def _texts(cells: list[Any], names: list[str], kind: str, where: str) -> tuple[s
     return tuple(texts)
 
 
-class _Missing(UserError):
-    """There is no label where one is needed."""
-
-
 def _labels_there(table: Table, at: int, kind: str) -> str:
     """The labels that other rows have, for a message; at most twenty. Of scores and numbers of choices none."""
     if kind in ("regression", "choice"):
@@ -236,10 +233,11 @@ def _labels_there(table: Table, at: int, kind: str) -> str:
     return f" (the labels are {shown})" if names else ""
 
 
-def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | float | int:
+def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | float | int | None:
+    """The label of a row; None if it is missing."""
     text = cell_text(cell, where)
     if text is None or not text.strip():
-        raise _Missing(f"{where}: the {LABEL_FIELDS.get(kind, 'label')} is missing")
+        return None
     if kind == "regression":
         return _score(text, where)
     if kind == "choice":
