@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.corpus.tables import Table, unpacked
+from foretext.text.corpus.tables import Table, set_aside, unpacked
 from foretext.text.corpus.text_files import write_whole
 
 _DIGITS = 6
@@ -58,15 +58,9 @@ def prediction_table(table: Table, predictions: Predictions, notes: list[str] | 
     """The rows of `table` with the columns of the predictions behind their own."""
     assert len(table.rows) == len(predictions.values), "one prediction a row"
     names, added = _new_columns(predictions)
-    renamed: dict[str, str] = {}
-    for column in table.columns:
-        if column in names:
-            name = column
-            while name in {*table.columns, *names, *renamed.values()}:
-                name = f"input_{name}"
-            renamed[column] = name
-            if notes is not None:
-                notes.append(f"the input's own column {column!r} is kept as {name!r}")
+    renamed = set_aside(table.columns, names)
+    if notes is not None:
+        notes += [f"the input's own column {old!r} is kept as {new!r}" for old, new in renamed.items()]
     kept = [renamed.get(column, column) for column in table.columns]
     return Table(table.name, (*kept, *names), [(*old, *new) for old, new in zip(table.rows, added)], table.where)
 

@@ -228,13 +228,10 @@ def format_scores(scores: Scores) -> str:
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     """Columns of equal width on a terminal, where a Chinese character takes two cells; the first to the left."""
-    from rich.cells import cell_len
+    from rich.cells import cell_len, set_cell_size
 
     clean = [tuple(" ".join(cell.split()) or repr(cell) for cell in row) for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*clean)]
-    lines = []
-    for row in clean:
-        pads = [" " * (width - cell_len(cell)) for cell, width in zip(row, widths)]
-        cells = [row[0] + pads[0], *(pad + cell for pad, cell in zip(pads[1:], row[1:]))]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    return [
+        "  ".join([set_cell_size(first, widths[0]), *map(str.rjust, figures, widths[1:])]) for first, *figures in clean
+    ]

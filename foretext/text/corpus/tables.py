@@ -21,13 +21,12 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.corpus.prose import is_text_for_rows
 from foretext.text.corpus.text_files import (
     LONGEST_LINE,
     REPLACEMENT,
@@ -35,7 +34,6 @@ from foretext.text.corpus.text_files import (
     ReadReport,
     TextFile,
     ending,
-    first_lines,
     is_packed,
     line_blocks,
     note_replaced,
@@ -275,28 +273,34 @@ class Table:
         for old, new in names.items():
             if old in self.columns and new not in chosen.values():
                 chosen[old] = new
-        taken = {*self.columns, *names.values()}
-        columns = []
-        for column in self.columns:
-            name = chosen.get(column, column)
-            if column not in chosen and column in names.values():
-                while name in taken:
-                    name = f"input_{name}"
-                taken.add(name)
-            columns.append(name)
-        return Table(self.name, tuple(columns), self.rows, self.where)
+        aside = set_aside(self.columns, names.values())
+        columns = tuple(chosen.get(column) or aside.get(column, column) for column in self.columns)
+        return Table(self.name, columns, self.rows, self.where)
+
+
+def set_aside(columns: Sequence[str], names: Collection[str]) -> dict[str, str]:
+    """Other names, `input_<name>`, for those of the columns that are called like one of these names."""
+    taken, aside = {*columns, *names}, dict[str, str]()
+    for column in columns:
+        if column in names:
+            name = column
+            while name in taken:
+                name = f"input_{name}"
+            taken.add(name)
+            aside[column] = name
+    return aside
 
 
 def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | None = None) -> Table:
     """Read a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
     path = Path(path)
-    if ending(path) not in TABLES and is_text_for_rows(first_lines(path)):
-        raise UserError(
-            f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of "
-            "these, and it looks like running text without labels; labelled rows have columns, such as text and label, "
-            "or a published layout (--format); text without labels is for pretrain or --unlabelled, and predict reads "
-            "it, a text a line, from standard input"
-        )
+    refuse_if(
+        ending(path) not in TABLES,
+        f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
+        "rename the file if it is a table with columns, such as text and label, or give --format if it has a published "
+        "layout; text without labels is for pretrain or --unlabelled, and predict reads it, a text a line, from standard "
+        "input",
+    )
     file, report = TextFile(path, table_kind(path), is_packed(path)), ReadReport()
     if file.kind == "jsonl":
         table = _of_objects(json_rows(table_lines(file, errors, report), str(path)), str(path), errors, report)
