@@ -15,8 +15,8 @@ Lines in messages are counted from 1, as an editor shows them.
 
 Running text is told from such files, for whoever gives the one in place of the other: read as columns it would be
 learned in silence where all its lines have equally many words, the last of which become tags. What is found is a guess
-from the beginning of a file. Where it could be wrong it counts only if the user has not said what the columns are. Words
-and tags are told by one of these:
+from the beginning of a file. Where it could be wrong it counts only if the user has not said what the columns are.
+Words and tags are told by one of these:
 
 - lines mostly have one number of fields; a line with one more or less is a slip, and reported as that;
 - sentences of several lines have blank lines between them;

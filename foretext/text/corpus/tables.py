@@ -298,8 +298,8 @@ def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | N
         ending(path) not in TABLES,
         f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
         "rename the file if it is a table with columns, such as text and label, or give --format if it has a published "
-        "layout; text without labels is for pretrain or --unlabelled, and predict reads it, a text a line, from standard "
-        "input",
+        "layout; text without labels is for pretrain or --unlabelled, and predict reads it, a text a line, from "
+        "standard input",
     )
     file, report = TextFile(path, table_kind(path), is_packed(path)), ReadReport()
     if file.kind == "jsonl":
