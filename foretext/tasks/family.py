@@ -145,17 +145,6 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class HeadPlan:
-    """What a head is made of, where the system has none of its own."""
-
-    task: TaskConfig
-    model: ModelConfig
-    transfer: TransferPlan
-    dropout: float
-    pooling: ConcatPoolingConfig | None = None  # its settings, if that is what the plan says and the family does
-
-
-@dataclass(frozen=True)
 class Encoded:
     """Rows as examples, in order. Where a row can have several, `windows` says of each what part it is of which row."""
 
@@ -213,8 +202,16 @@ class Family(Protocol):
 
     # -- the model
 
-    def head(self, plan: HeadPlan) -> TaskHead:
-        """What is put on a trunk."""
+    def head(
+        self,
+        task: TaskConfig,
+        model: ModelConfig,
+        transfer: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
+        """What is put on a trunk, where the system has no head of its own. `pooling`: its settings, if that is what
+        the plan says and the family does."""
 
     def encode(
         self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.plan import VIEWS
+from foretext.plan import VIEWS, ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import (
     Encoded,
     Encoding,
     Family,
-    HeadPlan,
     Note,
     Progress,
     Read,
@@ -45,6 +44,7 @@ from foretext.text.corpus.text_files import text_lines
 from foretext.text.tokenizers.base import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
 
 _FIELDS = {
@@ -138,34 +138,40 @@ class RowFamily(Family):
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, plan: HeadPlan) -> TaskHead:
+    def head(
+        self,
+        task: TaskConfig,
+        model: ModelConfig,
+        transfer: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
         from foretext.tasks.heads.recurrent_models import RecurrentRows
         from foretext.tasks.heads.supervised import SupervisedTask, keep_factor
 
-        config, model, transfer = plan.task, plan.model, plan.transfer
-        kind, classes = config.kind, len(config.labels)
-        task: RecurrentRows | SupervisedTask
+        kind, classes = task.kind, len(task.labels)
+        head: RecurrentRows | SupervisedTask
         if transfer.model == "recurrent":
-            pairs = config.texts == 2 if kind == "regression" else kind != "classification"
-            task = RecurrentRows(kind, classes, pairs, model, transfer.reader, plan.dropout)
+            pairs = task.texts == 2 if kind == "regression" else kind != "classification"
+            head = RecurrentRows(kind, classes, pairs, model, transfer.reader, dropout)
         elif transfer.pooling == "concat":
-            assert plan.pooling is not None
-            task = ConcatPoolingTask(kind, classes, model.width, plan.pooling, transfer.lm_weight)
+            assert pooling is not None
+            head = ConcatPoolingTask(kind, classes, model.width, pooling, transfer.lm_weight)
         else:
-            task = SupervisedTask(
+            head = SupervisedTask(
                 kind,
                 classes,
                 model.width,
                 transfer.lm_weight,
-                plan.dropout,
+                dropout,
                 model.init_std,
                 transfer.pooling,
                 hidden=transfer.head == "hidden",
             )
-        if config.shrinks:
-            keep_factor(task, SPREAD)
-        return task
+        if task.shrinks:
+            keep_factor(head, SPREAD)
+        return head
 
     def encode(
         self, rows: Sequence[Row], encoding: Encoding, labelled: bool, note: Note, progress: Progress

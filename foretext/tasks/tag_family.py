@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
+from foretext.plan import ConcatPoolingConfig, TransferPlan
+from foretext.tasks.family import Encoded, Encoding, Family, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.labelled import LabelSet, Split, hold_out_by, order_names
@@ -39,6 +40,7 @@ from foretext.text.corpus.text_files import TABLES, ending, text_lines
 from foretext.text.tokenizers.base import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
     from foretext.tasks.heads.token_tasks import WordByWord
 
@@ -135,14 +137,21 @@ class TagFamily(Family):
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, plan: HeadPlan) -> TaskHead:
+    def head(
+        self,
+        task: TaskConfig,
+        model: ModelConfig,
+        transfer: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.heads.recurrent_models import RecurrentTagging
         from foretext.tasks.heads.token_tasks import TaggingTask
 
-        labels, model, transfer = plan.task.labels, plan.model, plan.transfer
+        labels = task.labels
         if transfer.model == "recurrent":
-            return RecurrentTagging(labels, are_chunk_tags(labels), model, transfer.reader, plan.dropout)
-        return TaggingTask(len(labels), model.width, transfer.lm_weight, plan.dropout, model.init_std)
+            return RecurrentTagging(labels, are_chunk_tags(labels), model, transfer.reader, dropout)
+        return TaggingTask(len(labels), model.width, transfer.lm_weight, dropout, model.init_std)
 
     def encode(
         self, rows: Sequence[TaggedSentence], encoding: Encoding, labelled: bool, note: Note, progress: Progress

@@ -118,7 +118,6 @@ class StreamOrder:
     from its end), one example a step. The few examples that are left over at the end of the text are not seen."""
 
     def __init__(self, size: int, batch_size: int, backward: bool = False) -> None:
-        assert size > 0 and batch_size > 0
         self.rows = min(size, batch_size)
         self.steps_per_epoch = size // self.rows
         self.backward = backward
@@ -133,7 +132,6 @@ class Order:
     """Batches of indices: step → (epoch, indices). Every epoch sees each index once; its last batch may be short."""
 
     def __init__(self, size: int, batch_size: int, seed: int) -> None:
-        assert size > 0 and batch_size > 0
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.steps_per_epoch = -(-size // batch_size)
 
@@ -154,7 +152,6 @@ class LengthOrder:
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int, pool: int = POOL) -> None:
         """`lengths`: what examples are compared by, one number each."""
-        assert len(lengths) > 0 and batch_size > 0 and pool > 0
         self.lengths, self.size = np.asarray(lengths, dtype=np.int64), len(lengths)
         self.batch_size, self.seed, self.pool = batch_size, seed, pool
         self.steps_per_epoch = -(-self.size // batch_size)
@@ -193,7 +190,6 @@ class Windows:
     """
 
     def __init__(self, shards: TokenShards, context: int, seed: int) -> None:
-        assert context > 0
         _check_length(shards, context)
         self.shards, self.context, self.seed = shards, context, seed
         self._count = max(1, (len(shards) - context) // context)
@@ -253,7 +249,6 @@ class PieceOrder:
     over is drawn anew each epoch."""
 
     def __init__(self, size: int, batch_size: int, lengths: PieceLengths, seed: int, backward: bool = False) -> None:
-        assert size > 0 and batch_size > 0 and lengths.mean > 0
         self.size, self.lengths, self.seed, self.backward = size, lengths, seed, backward
         self.rows = min(batch_size, max(1, size // lengths.mean))
         self.stretch = size // self.rows
@@ -313,7 +308,6 @@ class TwoWayOrder:
 
     def __init__(self, size: int, batch_size: int) -> None:
         """`size`: of `TwoWays`."""
-        assert size > 0 and size % 2 == 0 and batch_size > 0
         self.windows = size // 2
         self.forward = min(self.windows, -(-batch_size // 2))
         self.backward = min(self.windows, batch_size // 2)
@@ -333,7 +327,6 @@ class Turns:
     """A `SampleOrder` over all sources together, given the order of each."""
 
     def __init__(self, tasks: Sequence[Order | LengthOrder], unlabelled: LengthOrder | Order | None, seed: int) -> None:
-        assert tasks, "something must be labelled"
         self.sources = [*tasks, unlabelled] if unlabelled is not None else list(tasks)
         self.starts = [0, *accumulate(source.size for source in self.sources)]
         self.seed = seed

@@ -266,16 +266,14 @@ def read_sentences(
 def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence[str]]) -> str:
     """Words, their tags if there are any, and predicted tags, in columns that `read_conll` and the scripts of the CoNLL
     tasks read: separated by spaces, or by tabs if a word or a tag has a space in it."""
-    assert len(sentences) == len(predicted), "tags for each sentence"
     cells = [cell for sentence in sentences for cell in (*sentence.words, *(sentence.tags or ()))]
     cells += [tag for found in predicted for tag in found]
     between = "\t" if any(map(_SPACES.search, cells)) else " "
     tagged = all(sentence.tags is not None for sentence in sentences)
     lines = []
-    for sentence, found in zip(sentences, predicted):
-        assert len(sentence.words) == len(found), f"{sentence.where}: a tag for each word"
+    for sentence, found in zip(sentences, predicted, strict=True):
         columns = [sentence.words, *([sentence.tags or ()] if tagged else []), tuple(found)]
-        lines += [*(between.join(row) for row in zip(*columns)), ""]
+        lines += [*(between.join(row) for row in zip(*columns, strict=True)), ""]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -56,25 +56,25 @@ def with_column(table: Table | None, name: str, cells: Sequence[Any]) -> Table:
 
 def prediction_table(table: Table, predictions: Predictions, notes: list[str] | None = None) -> Table:
     """The rows of `table` with the columns of the predictions behind their own."""
-    assert len(table.rows) == len(predictions.values), "one prediction a row"
     names, added = _new_columns(predictions)
     renamed = set_aside(table.columns, names)
     if notes is not None:
         notes += [f"the input's own column {old!r} is kept as {new!r}" for old, new in renamed.items()]
     kept = [renamed.get(column, column) for column in table.columns]
-    return Table(table.name, (*kept, *names), [(*old, *new) for old, new in zip(table.rows, added)], table.where)
+    return Table(
+        table.name, (*kept, *names), [(*old, *new) for old, new in zip(table.rows, added, strict=True)], table.where
+    )
 
 
 def _new_columns(predictions: Predictions) -> tuple[list[str], list[tuple[Any, ...]]]:
     if predictions.probabilities is None:
         return ["prediction"], [(_plain(value),) for value in predictions.values]
-    assert len(predictions.probabilities) == len(predictions.values), "one list of probabilities a row"
     most = max(map(len, predictions.probabilities), default=0)
     ends: Sequence[Any] = predictions.labels or range(1, most + 1)
     shown = predictions.values if predictions.labels else [int(value) + 1 for value in predictions.values]
     places = {end: place for place, end in enumerate(ends)}
     rows = []
-    for value, row in zip(shown, predictions.probabilities):
+    for value, row in zip(shown, predictions.probabilities, strict=True):
         rounded = [written_probability(p) for p in row]
         rows.append((value, rounded[places[value]], *rounded, *[None] * (len(ends) - len(rounded))))
     return ["prediction", "probability", *(f"p_{end}" for end in ends)], rows

@@ -51,7 +51,6 @@ class Window:
 
 def cut(length: int, room: int, stride: int | None = None) -> list[Window]:
     """Windows of at most `room` tokens over `length`; the last ends with the text. A text without tokens has one."""
-    assert room > 0
     step = min(room, stride or max(1, min(STRIDE, room // 2)))
     windows = []
     start = 0

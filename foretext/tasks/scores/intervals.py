@@ -29,7 +29,6 @@ Score = Callable[[Sequence[Any], Predictions], Scores]
 
 def wilson(accuracy: float, rows: int) -> tuple[float, float]:
     """Of so many rows, of which this part is right."""
-    assert rows > 0
     spread = Z * math.sqrt(accuracy * (1 - accuracy) / rows + Z * Z / (4 * rows * rows))
     middle, scale = accuracy + Z * Z / (2 * rows), 1 + Z * Z / rows
     return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)

@@ -80,13 +80,12 @@ def score(
     main: str | None = None,
 ) -> Scores:
     """Score predictions. Classes: indices into `labels`, or their names; choices: indices; regression: numbers."""
-    assert len(gold) == len(predicted), f"{len(gold)} gold labels, {len(predicted)} predictions"
     if not len(gold):
         raise UserError("no rows to score; give a file with labelled rows")
     if kind == "regression":
         scores = _score_regression([float(x) for x in gold], [float(x) for x in predicted])
     elif kind == "choice":
-        right = sum(int(a) == int(b) for a, b in zip(gold, predicted))
+        right = sum(int(a) == int(b) for a, b in zip(gold, predicted, strict=True))
         scores = Scores("accuracy", {"accuracy": right / len(gold)}, len(gold))
     else:
         assert labels is not None, f"{kind} needs its labels"
@@ -135,7 +134,7 @@ def _indices(values: Sequence[Any], labels: LabelSet, what: str) -> list[int]:
 
 def _score_classes(gold: list[int], predicted: list[int], labels: LabelSet) -> Scores:
     confusion = [[0] * len(labels) for _ in labels.names]
-    for right, told in zip(gold, predicted):
+    for right, told in zip(gold, predicted, strict=True):
         confusion[right][told] += 1
     there, said = [sum(line) for line in confusion], [sum(column) for column in zip(*confusion)]
     hits = [line[i] for i, line in enumerate(confusion)]
@@ -186,7 +185,7 @@ def _score_regression(gold: list[float], predicted: list[float]) -> Scores:
             f"{wrong:,} of {len(predicted):,} predicted scores are not finite numbers; train with a lower rate",
             EXIT_NOT_FINITE,
         )
-    rmse = math.sqrt(sum((a - b) ** 2 for a, b in zip(gold, predicted)) / len(gold))
+    rmse = math.sqrt(sum((a - b) ** 2 for a, b in zip(gold, predicted, strict=True)) / len(gold))
     constant = [what for what, values in (("gold", gold), ("predicted", predicted)) if _constant(values)]
     if constant:
         warning = f"all {' and '.join(constant)} scores are equal: there is no correlation to measure, 0 is reported"

@@ -64,12 +64,11 @@ def score_answers(
 ) -> Scores:
     """Scores of the predicted texts ("": no answer). `unanswerable`: whether SQuAD 2.0's rules hold; None: if some
     question is impossible."""
-    assert len(questions) == len(predicted), f"{len(questions)} questions, {len(predicted)} answers"
     if not questions:
         raise UserError("no questions to score; give a file with questions and answers")
     if unanswerable is None:
         unanswerable = any(question.impossible for question in questions)
-    pairs = [answer_score(q, text, unanswerable) for q, text in zip(questions, predicted)]
+    pairs = [answer_score(q, text, unanswerable) for q, text in zip(questions, predicted, strict=True)]
     values = _means(pairs)
     if unanswerable:
         for name, wanted in (("has_answer", True), ("no_answer", False)):

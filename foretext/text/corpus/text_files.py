@@ -272,7 +272,8 @@ def decoded(
 ) -> Iterator[str]:
     """The text of a stream of bytes in blocks. With `ends` line ends stay as they are."""
     codec = _CODECS[encoding]
-    offset, line, pending, carriage = 0, 1, b"", ""  # `pending`: the start of a character that the next block ends
+    newlines = io.IncrementalNewlineDecoder(None, translate=not ends)
+    offset, line, pending = 0, 1, b""  # `pending`: the start of a character that the next block ends
     while True:
         block = stream.read(_BLOCK)
         data = pending + block
@@ -289,12 +290,7 @@ def decoded(
             report.replaced += text.count(REPLACEMENT) - real + text.count("\0")
             text = text.replace("\0", REPLACEMENT)
         pending, offset, line = data[used:], offset + used, line + data.count(_NEWLINE, 0, used)
-        text, carriage = carriage + text, ""
-        if "\r" in text and not ends:
-            if block and text.endswith("\r"):
-                text, carriage = text[:-1], "\r"
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if text:
+        if text := newlines.decode(text, final=not block):
             yield text
         if not block:
             return
@@ -354,7 +350,6 @@ def read_text(
 
 def decode(data: bytes, name: str, errors: str, notes: list[str] | None, encoding: str = "utf-8") -> str:
     """The text of bytes, its line ends as they are."""
-    assert errors in ERRORS, errors
     report = ReadReport()
     text = "".join(decoded(io.BytesIO(data), name, errors, report, ends=True, encoding=encoding))
     note_replaced(notes, name, report.replaced)
