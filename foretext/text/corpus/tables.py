@@ -169,8 +169,8 @@ def json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, 
 def _json_object(line: str, place: str) -> dict[str, Any]:
     try:
         record = _JSON.decode(line)
-    except _KeyTwice as error:
-        raise UserError(f"{place}: the key {error.args[0]!r} stands twice in one JSON object; remove one") from None
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON ({error}); each line must be one JSON object") from None
     if isinstance(record, str):
@@ -180,14 +180,11 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
     return record
 
 
-class _KeyTwice(Exception):
-    """Of a JSON object: which one."""
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
-        raise _KeyTwice(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise UserError(f"the key {twice!r} stands twice in one JSON object; remove one")
     return record
 
 

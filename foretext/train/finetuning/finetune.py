@@ -32,8 +32,7 @@ from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import DEFAULT_FRACTION, Split
 from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
-from foretext.tasks.scores.intervals import with_interval
-from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.scores.metrics import Scores, with_interval
 from foretext.tasks.views.baselines import Baseline, baselines
 from foretext.train.checkpoint import Job, Stage
 from foretext.train.finetuning.finetune_model import build_finetuned, optimizer_of
