@@ -13,6 +13,7 @@ import importlib.metadata
 import multiprocessing
 import os
 import platform
+import random
 import statistics
 import subprocess
 import sys
@@ -22,11 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 
 ROOT = Path(__file__).resolve().parents[1]
+T = TypeVar("T")
 
 
 # -- the report ------------------------------------------------------------------------------------------------------
@@ -39,6 +41,12 @@ def arguments_for(doc: str | None) -> argparse.ArgumentParser:
     found = os.environ.get("FORETEXT_DATA")
     parser.add_argument("--data", type=Path, default=Path(found) if found else None, help="or FORETEXT_DATA")
     return parser
+
+
+def draw(items: Sequence[T], n: int, seed: int) -> list[T]:
+    """`n` of the items at random, in their order."""
+    chosen = random.Random(f"foretext-split-{seed}").sample(range(len(items)), n)
+    return [items[place] for place in sorted(chosen)]
 
 
 def need_data(folder: Path | None) -> Path:

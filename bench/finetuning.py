@@ -28,7 +28,18 @@ import torch
 from torch import nn
 from transformers import BertForSequenceClassification, GPT2ForSequenceClassification
 
-from bench.common import Turns, alternate, arguments_for, medians, need_data, print_head, ratio_cell, reviews, table
+from bench.common import (
+    Turns,
+    alternate,
+    arguments_for,
+    draw,
+    medians,
+    need_data,
+    print_head,
+    ratio_cell,
+    reviews,
+    table,
+)
 from bench.models import Shape
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, StopRequest
@@ -36,7 +47,6 @@ from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems import system_named
 from foretext.systems.base import TrunkParts
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.labelled import draw
 from foretext.text.tokenizers.base import END, Tokenizer, TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
@@ -191,7 +201,7 @@ def trainer(spec: Specification, turns: Turns) -> None:
 
 
 def rows_of(path: Path, format: str, count: int) -> list[Row]:
-    return draw(read_rows(path, "classification", format=format), count, 0, stratified=False)
+    return draw(read_rows(path, "classification", format=format), count, 0)
 
 
 def learn_vocabulary(system: str, data: Path, size: int, documents: int) -> Tokenizer:

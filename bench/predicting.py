@@ -19,9 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench.common import arguments_for, need_data, print_head, table
+from bench.common import arguments_for, draw, need_data, print_head, table
 from foretext.tasks.files.rows import read_rows
-from foretext.tasks.labelled import draw
 
 WORDS = 100_000
 ROWS = 20_000

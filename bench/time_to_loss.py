@@ -34,8 +34,7 @@ from foretext.runs.model import mean_losses
 from foretext.runs.run_config import Budget
 from foretext.systems.gpt import SIZES
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import Sharding, write_shards
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
 from foretext.text.order import Order, Windows
 from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal
 
 import foretext as ft
-from bench.common import arguments_for, commit, head_lines, need_data
+from bench.common import arguments_for, commit, draw, head_lines, need_data
 from experiments.results import TITLES, Cell, Results, first_words, own_options, plan_cells, result_table, sets_for
 from foretext.api import load_language_model
 from foretext.cli.output import Stopper
@@ -30,7 +30,6 @@ from foretext.runs.report import Reporter, StepReport
 from foretext.runs.run_config import read_position
 from foretext.systems import system_named
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.labelled import draw
 
 DRAW_SEED = 1000  # seed of a draw's rows is this and its number: others than those that training uses
 TEST_SEED = 1
@@ -210,13 +209,13 @@ def read_task(task: Task, folder: Path) -> Data:
     train = read_rows(folder / task.train, "classification", format=task.format)
     test = read_rows(folder / task.test, "classification", format=task.format)
     if task.test_rows is not None:
-        test = draw(test, task.test_rows, TEST_SEED, stratified=False)
+        test = draw(test, task.test_rows, TEST_SEED)
     return Data(train, test)
 
 
 def drawn_rows(rows: Sequence[Row], labels: int, number: int) -> list[Row]:
     """The labelled rows of draw `number`: at random, whatever their classes."""
-    return draw(rows, labels, DRAW_SEED + number, stratified=False)
+    return draw(rows, labels, DRAW_SEED + number)
 
 
 def accuracy(predicted: Sequence[str], rows: Sequence[Row]) -> float:

@@ -29,7 +29,7 @@ from experiments.course import Course, conduct, options
 from experiments.results import own_options, paired, sets_for, spread
 from experiments.token_baselines import tag_table
 from foretext.api import new_model
-from foretext.tasks.families import family_of
+from foretext.tasks.family import family_of
 from foretext.tasks.files.conll import TaggedSentence, read_conll
 from foretext.tasks.scores.tag_metrics import score_tags
 

@@ -24,12 +24,11 @@ from typing import Any
 import numpy as np
 
 import foretext as ft
-from bench.common import arguments_for, commit, head_lines, need_data
+from bench.common import arguments_for, commit, draw, head_lines, need_data
 from experiments.common import TEST_SEED, Data, Log, check_settings, drawn_rows
 from experiments.results import Cell, Results, result_table
 from foretext.api import load_language_model
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.labelled import draw
 from foretext.text.words.latent_semantics import sif_means
 from foretext.text.words.splitting import split_words
 from foretext.text.words.word_list import TextKnowledge
@@ -71,7 +70,7 @@ TASKS = {
 
 def read(task: Task, folder: Path) -> Data:
     train, test = (read_rows(folder / path, task.kind, format=task.format) for path in (task.train, task.test))
-    return Data(train, draw(test, task.test_rows, TEST_SEED, stratified=False) if task.test_rows else test)
+    return Data(train, draw(test, task.test_rows, TEST_SEED) if task.test_rows else test)
 
 
 # -- the rival ---------------------------------------------------------------------------------------------------------

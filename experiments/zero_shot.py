@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import foretext as ft
-from bench.common import arguments_for, commit, need_data, table
+from bench.common import arguments_for, commit, draw, need_data, table
 from experiments.common import Log
 from experiments.course import Course, conduct
 from foretext.errors import Interrupted, UserError
@@ -38,7 +38,6 @@ from foretext.runs.model import SavedModel
 from foretext.runs.report import StepReport, StopRequest
 from foretext.runs.run_config import POSITION
 from foretext.tasks.files.rows import Row, read_rows
-from foretext.tasks.labelled import draw
 
 ROWS = {"cola": 527, "cola_train": 500, "sst2": 872, "sst2_train": 500, "copa": 500, "copa_test": 500, "lambada": 5153}
 FIRST = 50  # the loop reports at least at every fiftieth update
@@ -94,7 +93,7 @@ def rows_of(data: Path, quick: bool) -> dict[str, list[Row]]:
         Row((json.loads(line)["text"],), None, f"line {number}") for number, line in enumerate(lines, 1)
     ]
     most = {name: 20 if quick else count for name, count in ROWS.items()}
-    return {name: draw(rows, min(most[name], len(rows)), 0, stratified=False) for name, rows in found.items()}
+    return {name: draw(rows, min(most[name], len(rows)), 0) for name, rows in found.items()}
 
 
 def ask(model: SavedModel, rows: dict[str, list[Row]]) -> dict[str, float]:

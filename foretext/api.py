@@ -25,7 +25,7 @@ from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.task_model import TaskModel
 from foretext.tasks.family import layout_name
-from foretext.tasks.files.formats import kind_of
+from foretext.tasks.files.rows import kind_of
 from foretext.train.finetuning.finetune import finetune as run_finetuning
 from foretext.train.finetuning.finetune_request import (
     Base,

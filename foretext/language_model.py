@@ -39,7 +39,7 @@ from foretext.runs.reading import given_texts
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress, layout_name
-from foretext.tasks.files.formats import kind_of
+from foretext.tasks.files.rows import kind_of
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks

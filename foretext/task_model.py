@@ -17,8 +17,7 @@ from foretext.evaluate.features import GivesVectors
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.report import Reporter, Warns
 from foretext.runs.views import view_reasons, view_scores
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Progress, Reading
+from foretext.tasks.family import Encoded, Progress, Reading, family_of
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.scores.metrics import Scores, check_metric, with_main
 

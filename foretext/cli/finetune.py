@@ -96,8 +96,7 @@ def finetune(
     as_json: Json = False,
 ) -> None:
     """Teach a pre-trained model a task from labelled rows."""
-    from foretext.tasks.families import family_of
-    from foretext.tasks.family import layout_name
+    from foretext.tasks.family import family_of, layout_name
     from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 
     format = layout_name(format)
@@ -163,8 +162,8 @@ def _asked(
     run: Path | None, file: Path | None, system: str | None, task: str | None, format: str | None, resume: bool
 ) -> tuple[str, Path]:
     """The kind of task and the file of rows; UserError for what has to be named and is not."""
-    from foretext.tasks.families import KINDS
-    from foretext.tasks.files.formats import kind_of
+    from foretext.tasks.family import KINDS
+    from foretext.tasks.files.rows import kind_of
 
     named = file is not None and (run is not None or system is not None)
     if resume and not (named and task is not None):

@@ -158,8 +158,7 @@ def plain_table(file: Path, errors: str) -> Table:
 
 def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
     """Rows with labels, to train on."""
-    from foretext.tasks.families import family_of
-    from foretext.tasks.family import Reading
+    from foretext.tasks.family import Reading, family_of
 
     return _read(file, family_of(task), Reading(task, columns, format, errors=errors)).rows
 

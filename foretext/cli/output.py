@@ -57,7 +57,7 @@ def show_optimism(compared: int) -> None:
 
 def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
     """What is cheap, beside the model's own score."""
-    from foretext.tasks.scores.intervals import wilson
+    from foretext.tasks.scores.metrics import wilson
 
     for rival in rivals:
         typer.echo(f"  {rival.name}: {rival.metric} {rival.value:.4f}")

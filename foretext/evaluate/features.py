@@ -24,7 +24,7 @@ from foretext.errors import UserError
 from foretext.runs.model import SavedModel
 from foretext.runs.reading import Progress, Reading, given_texts, read_as, states_of
 from foretext.runs.report import Reporter, Warns
-from foretext.text.corpus.encoding import encode_texts
+from foretext.text.tokenizers.base import encode_texts
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel, need_trained_head
 from foretext.runs.reading import read_as
 from foretext.runs.report import Reporter
-from foretext.text.corpus.encoding import encode_texts
+from foretext.text.tokenizers.base import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
 ROWS, PIECE = 16, 512  # documents, and tokens of each, that are read at a time where there is no context

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
 from foretext.errors import check_range
 from foretext.nn.trunk import OutputLayer, Trunk
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import Order, SampleOrder, StreamOrder, Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.word_list import TextKnowledge, WordList

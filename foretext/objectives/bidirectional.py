@@ -54,7 +54,7 @@ from foretext.nn.recurrent.bilm import (
 from foretext.nn.recurrent.lstm_layer import reading_order
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw, Objective
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.characters import (

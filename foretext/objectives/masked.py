@@ -35,7 +35,7 @@ from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, asked, growing_lengths
 from foretext.objectives.spans import LEAST_ROOM, FullSentences, Span, SpanPairs
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 
 MOST_WORDS = 100  # in a run

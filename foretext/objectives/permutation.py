@@ -64,7 +64,7 @@ from foretext.nn.relative.xlnet import MemoryState, OrderedBatch, XLNetConfig
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.objectives.base import Direction, Draw, Examples, GrowingConfig, Objective, asked, growing_lengths
 from foretext.objectives.stream import ForgettingConfig, begun_anew, fresh_rows
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import SampleOrder, StreamOrder, Stretch, TwoWayOrder, TwoWays, Windows, drawn_number
 from foretext.text.tokenizers.base import Tokenizer
 

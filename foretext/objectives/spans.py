@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from foretext.errors import refuse_if
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 
 LEAST_ROOM = 4

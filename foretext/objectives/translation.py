@@ -46,8 +46,7 @@ from foretext.nn.recurrent.cove import AttentionDecoder, CoveConfig, CoveTrunk, 
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Examples, Translator
 from foretext.text.corpus.readers import ParallelReport, read_parallel
-from foretext.text.corpus.shards import EncodedDocument, encoded_document
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import EncodedDocument, TokenShards, encoded_document
 from foretext.text.order import LengthOrder, SampleOrder
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_tokenizer import SPECIALS, WordTokenizer, word_tokenizer

@@ -23,8 +23,7 @@ from foretext.runs.run_config import (
     read_position,
 )
 from foretext.systems import size_named, system_named
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoding
+from foretext.tasks.family import Encoding, family_of
 from foretext.tasks.labelled import LabelSet
 
 Config = PretrainConfig | FinetuneConfig

@@ -30,8 +30,7 @@ from foretext.runs.run_config import (
 )
 from foretext.systems import SYSTEMS, system_named
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Encoding, HeadPlan, Progress, TaskConfig
+from foretext.tasks.family import Encoded, Encoding, Progress, TaskConfig, family_of
 from foretext.tasks.layouts.base import Layout
 from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 
@@ -181,8 +180,8 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
 def build_task(system: System, config: FinetuneConfig, tokenizer: Tokenizer, dropout: float) -> TaskHead:
     if system.build_head is not None:
         return cast("TaskHead", system.build_head(config.task, config.model, config.objective, tokenizer))
-    plan = HeadPlan(config.task, config.model, config.transfer, dropout, config.pooling)
-    return family_of(config.task.kind).head(plan)
+    family = family_of(config.task.kind)
+    return family.head(config.task, config.model, config.transfer, dropout, config.pooling)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:

@@ -18,7 +18,7 @@ from foretext.runs.model import SavedModel, encode, load_model, reach_of
 from foretext.runs.report import Reporter
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.views.base import Units, word_units
-from foretext.text.corpus.encoding import encode_texts
+from foretext.text.tokenizers.base import encode_texts
 from foretext.text.words.vectors import WordVectors
 
 

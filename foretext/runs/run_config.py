@@ -17,8 +17,7 @@ from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
 from foretext.runs.directory import RunDirectory
 from foretext.systems import system_named
 from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
-from foretext.tasks.families import KINDS
-from foretext.tasks.family import TaskConfig
+from foretext.tasks.family import KINDS, TaskConfig
 
 FORMAT = 1
 POSITION = "training/position.json"

@@ -44,10 +44,10 @@ from foretext.objectives.base import Objective, Scored
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.latent_semantics import MOST_WORDS, Lsa, learn_lsa, sif_means
-from foretext.text.words.vector_learning import TextStream, VectorLearning, VectorSettings
+from foretext.text.words.vector_learning import VectorLearning, VectorSettings, id_counts, whole_text
 from foretext.text.words.word_list import TextKnowledge
 
 
@@ -110,8 +110,8 @@ class VectorLearner(VectorLearning):
     ) -> None:
         self.model = model
         assert tokenizer.end is not None
-        text = TextStream(texts, tokenizer.end)
-        self.counts_V = text.counts(tokenizer.size)
+        text = whole_text(texts)
+        self.counts_V = id_counts(text, tokenizer.size)
         self.counts_V[list(tokenizer.specials.values())] = 0
         if tokenizer.unknown is not None:
             self.counts_V[tokenizer.unknown] = 0
@@ -120,7 +120,7 @@ class VectorLearner(VectorLearning):
             known < 2, f"the text has {known} words of the vocabulary, and vectors need two at least; give more text"
         )
         self.lsa: Lsa | None = None
-        super().__init__(text, self.counts_V, settings, model.width, step_words, seed, threads, folder)
+        super().__init__(text, tokenizer.end, self.counts_V, settings, model.width, step_words, seed, threads, folder)
 
     @property
     def tokens(self) -> int:
@@ -172,11 +172,11 @@ class VectorLearner(VectorLearning):
 
     def _documents(self) -> Iterator[np.ndarray]:
         """Documents of the text; pieces of them, where they are few."""
-        few = sum(split.manifest.splits[split.split].documents for split in self.text.splits) < FEW_DOCUMENTS
+        few = sum(split.documents for split in self.text.manifest.splits.values()) < FEW_DOCUMENTS
         rest = np.zeros(0, dtype=np.int64)
         for start in range(0, len(self.text), 1 << 20):
             ids = np.concatenate([rest, self.text.window(start, min(1 << 20, len(self.text) - start))])
-            *whole, rest = np.split(ids, np.flatnonzero(ids == self.text.end) + 1)
+            *whole, rest = np.split(ids, np.flatnonzero(ids == self.end) + 1)
             for document in whole:
                 yield from self._pieces(document[:-1], few)
         yield from self._pieces(rest, few)

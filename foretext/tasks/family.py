@@ -2,8 +2,8 @@
 and the Python interface call a `Family` and know no kind by name.
 
 Three families answer, each in one module: rows of one or more texts with one label (`row_family.py`), sentences with a
-tag for each word (`tag_family.py`), questions whose answer is a span of a passage (`span_family.py`). `families.py`
-names them all. In the order of a run:
+tag for each word (`tag_family.py`), questions whose answer is a span of a passage (`span_family.py`). `family_of` finds
+the one of a kind. In the order of a run:
 
     read, from_data, from_texts, from_lines     files, Python data, --text, standard input → rows
     check, hold_out, learned, metrics           what training needs to know of its rows
@@ -26,6 +26,8 @@ A fine-tuned run reads further files as it read the training file, unless the us
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +35,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, did_you_mean
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.files.predictions import Predictions, with_column
+from foretext.tasks.files.rows import KINDS as ROW_KINDS
 from foretext.tasks.files.rows import has_own_names, read_task_table, text_fields
 from foretext.tasks.labelled import Split
 from foretext.tasks.layouts.base import Layout
@@ -51,6 +54,15 @@ if TYPE_CHECKING:
 
     # An objective with a `kind` and a `head`.
     TaskHead = SupervisedTask | TaggingTask | SpanTask | RecurrentRows | RecurrentTagging
+
+# kind of task → the module of this room that has its family, and the class
+FAMILIES = dict.fromkeys(ROW_KINDS, ("row_family", "RowFamily")) | {
+    "tagging": ("tag_family", "TagFamily"),
+    "span": ("span_family", "SpanFamily"),
+}
+KINDS = tuple(FAMILIES)
+NO_FORMAT = "none"
+_LABELS = ("label", "score")
 
 Note = Callable[[str], None]  # gets a sentence for the user
 Progress = Callable[[int, int], None]  # gets how much is done, and of how much
@@ -103,17 +115,16 @@ class Reading:
     notes: list[str] = field(default_factory=list)
 
     @property
-    def remembers(self) -> bool:
-        """Whether the user gives nothing and a run has something to go by."""
-        return self.trained is not None and not self.columns and self.format is None
+    def remembered(self) -> TaskConfig | None:
+        """The run's task, if the user gives nothing and it has to be gone by."""
+        return self.trained if not self.columns and self.format is None else None
 
     @property
-    def naming(self) -> Naming:
-        """What is given, or else remembered."""
-        if self.remembers:
-            assert self.trained is not None
-            return Naming(self.trained.columns, self.trained.format)
-        return Naming(self.columns, layout_name(self.format))
+    def naming(self) -> tuple[dict[str, str], str | None]:
+        """The columns and the layout that are given, or else remembered."""
+        if self.remembered is not None:
+            return self.remembered.columns, self.remembered.format
+        return self.columns or {}, layout_name(self.format)
 
 
 @dataclass(frozen=True)
@@ -134,27 +145,6 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class HeadPlan:
-    """What a head is made of, where the system has none of its own."""
-
-    task: TaskConfig
-    model: ModelConfig
-    transfer: TransferPlan
-    dropout: float
-    pooling: ConcatPoolingConfig | None = None  # its settings, if that is what the plan says and the family does
-
-
-class TaskExample(Protocol):
-    """What a head is trained on and asked about: one or more sequences of token ids, with or without labels."""
-
-    @property
-    def tokens(self) -> int: ...
-
-    def asked(self, scores: np.ndarray) -> np.ndarray:
-        """The part of its scores, as they stand in a batch, that is about this example."""
-
-
-@dataclass(frozen=True)
 class Encoded:
     """Rows as examples, in order. Where a row can have several, `windows` says of each what part it is of which row."""
 
@@ -167,7 +157,6 @@ class Encoded:
 class Family(Protocol):
     """Kinds of task that are read, encoded and scored alike, the base of the three. See the module's docstring."""
 
-    kinds: tuple[str, ...]
     fits_head: bool = False  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
     averages: bool = False  # whether what several models say of a row has a mean (--with)
     views: tuple[str, ...] = ()  # what one head can read of its rows (--views)
@@ -213,8 +202,16 @@ class Family(Protocol):
 
     # -- the model
 
-    def head(self, plan: HeadPlan) -> TaskHead:
-        """What is put on a trunk."""
+    def head(
+        self,
+        task: TaskConfig,
+        model: ModelConfig,
+        transfer: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
+        """What is put on a trunk, where the system has no head of its own. `pooling`: its settings, if that is what
+        the plan says and the family does."""
 
     def encode(
         self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -278,17 +275,16 @@ class Family(Protocol):
         """The predictions as they are written: a table, or a text."""
 
 
-NO_FORMAT = "none"
-_LABELS = ("label", "score")
+@functools.cache
+def family_of(kind: str) -> Family:
+    if kind not in FAMILIES:
+        raise UserError(f"no task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+    module, name = FAMILIES[kind]
+    family: Family = getattr(importlib.import_module(f"foretext.tasks.{module}"), name)()
+    return family
 
 
-@dataclass(frozen=True)
-class Naming:
-    """Where a task's fields stand in a file: under other column names (field → column), or in a published layout. With
-    neither they have the task's own names."""
-
-    columns: dict[str, str] | None = None
-    format: str | None = None
+# -- columns of further files ------------------------------------------------------------------------------------------
 
 
 def layout_name(format: str | None) -> str | None:
@@ -296,32 +292,26 @@ def layout_name(format: str | None) -> str | None:
     return None if format == NO_FORMAT else format
 
 
-def read_as_trained(
-    path: str | Path,
-    kind: str,
-    trained: Naming,
-    given: Naming,
-    *,
-    texts: int = 0,
-    need_labels: bool = True,
-    errors: str = "strict",
-    notes: list[str] | None = None,
-) -> tuple[Table, dict[str, str] | None]:
-    """The table of a file, and the columns' names to make rows of it with. `texts`: see `text_fields`."""
-    if given.columns or given.format is not None:
-        format = layout_name(given.format)
-        return read_task_table(path, kind, columns=given.columns, format=format, errors=errors, notes=notes), (
-            given.columns
+def read_as_trained(path: Path, reading: Reading) -> tuple[Table, dict[str, str] | None]:
+    """The table of a file, and the columns' names to make rows of it with."""
+
+    def table(format: str | None, columns: dict[str, str] | None = None) -> Table:
+        return read_task_table(
+            path, reading.kind, columns=columns, format=format, errors=reading.errors, notes=reading.notes
         )
-    if trained.format is None or has_own_names(table_header(Path(path)), kind, texts):
-        table = read_task_table(path, kind, errors=errors, notes=notes)
-        return table, names_in(table.columns, kind, texts, trained.columns, need_labels)
+
+    trained = reading.remembered
+    if trained is None:
+        return table(layout_name(reading.format), reading.columns), reading.columns
+    if trained.format is None or has_own_names(table_header(path), reading.kind, trained.texts):
+        found = table(None)
+        return found, remembered_names(found, reading)
     try:
-        return read_task_table(path, kind, format=trained.format, errors=errors, notes=notes), None
+        return table(trained.format), None
     except UserError as error:
-        if not Path(path).exists():
+        if not path.exists():
             raise
-        own = text_fields(kind, texts)
+        own = text_fields(reading.kind, trained.texts)
         naming = ",".join(f"{field}=…" for field in own)
         raise UserError(
             f"{path}: it has no header with {', '.join(own)}, and cannot be read as {trained.format}, as in the "
@@ -330,13 +320,14 @@ def read_as_trained(
         ) from None
 
 
-def names_in(
-    header: Sequence[str], kind: str, texts: int, trained: dict[str, str] | None, need_labels: bool
-) -> dict[str, str] | None:
-    """The remembered names, without the label's where none is needed; None, for the task's own, if the header lacks one
-    of them for the texts and has the task's own."""
-    names = {field: name for field, name in (trained or {}).items() if need_labels or field not in _LABELS}
-    remembered = {name for field, name in names.items() if field not in _LABELS}
-    if not remembered <= set(header) and has_own_names(header, kind, texts):
+def remembered_names(table: Table, reading: Reading) -> dict[str, str] | None:
+    """The columns' names of the training file, without the label's where none is needed; None, for the task's own, if
+    nothing was trained, or the table lacks one of them for the texts and has the task's own."""
+    if reading.trained is None:
+        return None
+    remembered = reading.trained.columns.items()
+    names = {field: name for field, name in remembered if reading.need_labels or field not in _LABELS}
+    of_texts = {name for field, name in names.items() if field not in _LABELS}
+    if not of_texts <= set(table.columns) and has_own_names(table.columns, reading.kind, reading.trained.texts):
         return None
     return names or None

@@ -1,5 +1,5 @@
 """What is known of labelled rows before training: the names and the order of their classes, what a user should know
-about these, and which rows are held out or drawn, seeded, repeatable, and fair to the classes.
+about these, and which rows are held out: seeded, repeatable, and fair to the classes.
 
 Rows with class names are split class by class, so that each keeps its share; the rest (choices, scores) at random.
 Both parts keep the order of the file. The same rows and seed give the same split on every machine.
@@ -159,8 +159,7 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
     groups = _copies(rows)
     wanted = max(1, round(len(rows) * fraction))
     sizes = [sum(map(len, group)) for group in groups]
-    shares = _allocate(sizes, wanted, [0] * len(groups), [size - 1 for size in sizes])
-    chosen = _pick_copies(rows, groups, shares, seed)
+    chosen = _pick_copies(rows, groups, _allocate(sizes, wanted), seed)
     train = [row for i, row in enumerate(rows) if i not in chosen]
     valid = [row for i, row in enumerate(rows) if i in chosen]
     if not valid:
@@ -179,26 +178,6 @@ def hold_out_by(rows: Sequence[T], keys: Sequence[str], *, fraction: float, seed
     return Split(train, valid, split.note)
 
 
-def draw(rows: Sequence[Row], n: int, seed: int, *, stratified: bool | None = None) -> list[Row]:
-    """`n` of the rows. Stratified (by default where labels are class names): each class by its share, and at least
-    once if `n` allows; otherwise at random."""
-    if not 1 <= n <= len(rows):
-        raise UserError(f"cannot draw {n:,} of {len(rows):,} rows; ask for between 1 and {len(rows):,}")
-    groups = _groups(rows) if stratified is not False else [list(range(len(rows)))]
-    if stratified and not isinstance(rows[0].label, str):
-        raise UserError("a stratified draw needs class labels; draw at random")
-    sizes = [len(group) for group in groups]
-    least = [1] * len(groups) if n >= len(groups) else [0] * len(groups)
-    chosen = _pick(groups, _allocate(sizes, n, least, sizes), seed)
-    return [row for i, row in enumerate(rows) if i in chosen]
-
-
-def _groups(rows: Sequence[Row]) -> list[list[int]]:
-    """Row numbers by class, classes in order of name; one group if labels are no class names."""
-    groups = _grouped(range(len(rows)), lambda i: _class(rows[i]))
-    return [groups[name] for name in sorted(groups)]
-
-
 def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     groups: dict[K, list[T]] = {}
     for item in items:
@@ -211,34 +190,28 @@ def _class(row: Row) -> str:
 
 
 def _copies(rows: Sequence[Row]) -> list[list[list[int]]]:
-    """`_groups` with rows of the same texts together, in the class of the first of them."""
+    """Row numbers by class, classes in order of name; rows of the same texts together, in the class of the first of
+    them. One class if labels are no class names."""
     copies = _grouped(range(len(rows)), lambda i: tuple(text.strip() for text in rows[i].texts))
     groups = _grouped(copies.values(), lambda numbers: _class(rows[numbers[0]]))
     return [groups[name] for name in sorted(groups)]
 
 
-def _allocate(sizes: list[int], total: int, least: list[int], most: list[int]) -> list[int]:
-    """Shares of `total` in proportion to `sizes`, each within its bounds: start from the proportion rounded down,
-    then hand out what is left one by one where the share is furthest below its proportion."""
+def _allocate(sizes: list[int], total: int) -> list[int]:
+    """Shares of `total` in proportion to `sizes`, each below its size: start from the proportion rounded down, then
+    hand out what is left one by one where the share is furthest below its proportion."""
     ideal = [total * size / sum(sizes) for size in sizes]
-    shares = [min(max(int(want), low), high) for want, low, high in zip(ideal, least, most)]
-    while sum(shares) != total:
-        step = 1 if sum(shares) < total else -1
-        open_ = [i for i in range(len(sizes)) if least[i] <= shares[i] + step <= most[i]]
+    shares = [min(int(want), size - 1) for want, size in zip(ideal, sizes)]
+    while sum(shares) < total:
+        open_ = [i for i, size in enumerate(sizes) if shares[i] + 1 < size]
         if not open_:
             break
-        at = max(open_, key=lambda i: (step * (ideal[i] - shares[i]), sizes[i], -i))
-        shares[at] += step
+        shares[max(open_, key=lambda i: (ideal[i] - shares[i], sizes[i], -i))] += 1
     return shares
 
 
-def _pick(groups: list[list[int]], shares: list[int], seed: int) -> set[int]:
-    generator = random.Random(f"foretext-split-{seed}")
-    return {i for group, share in zip(groups, shares) for i in generator.sample(group, share)}
-
-
 def _pick_copies(rows: Sequence[Row], groups: list[list[list[int]]], shares: list[int], seed: int) -> set[int]:
-    """About a share of each group's rows, copies together, and of no class all; without copies what `_pick` takes."""
+    """About a share of each group's rows, copies together, and of no class all."""
     generator = random.Random(f"foretext-split-{seed}")
     left = Counter(map(_class, rows))
     chosen: set[int] = set()

@@ -14,29 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.plan import VIEWS
+from foretext.plan import VIEWS, ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import (
     Encoded,
     Encoding,
     Family,
-    HeadPlan,
-    Naming,
     Note,
     Progress,
     Read,
     Reading,
     TaskConfig,
-    layout_name,
-    names_in,
     read_as_trained,
+    remembered_names,
 )
 from foretext.tasks.files.formats import find_format
 from foretext.tasks.files.predictions import Predictions, prediction_table, probabilities_of
 from foretext.tasks.files.rows import (
-    KINDS,
     Row,
     check_texts,
-    read_task_table,
     rows_from,
     rows_of,
     table_from,
@@ -44,11 +39,12 @@ from foretext.tasks.files.rows import (
 from foretext.tasks.labelled import LabelSet, Split, hold_out, label_warnings
 from foretext.tasks.layouts.base import keeping_question
 from foretext.tasks.scores.metrics import Scores, metrics_of, score
-from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl, table_kind
 from foretext.text.corpus.text_files import text_lines
+from foretext.text.tokenizers.base import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
 
 _FIELDS = {
@@ -70,41 +66,23 @@ _CLASSLESS = ("regression", "choice")  # kinds whose labels are no class names
 
 
 class RowFamily(Family):
-    kinds: tuple[str, ...] = KINDS
-    fits_head: bool = True
-    views: tuple[str, ...] = VIEWS
-    averages: bool = True
-    next_step: str = "new.csv --out predictions.csv"
+    fits_head = True
+    views = VIEWS
+    averages = True
+    next_step = "new.csv --out predictions.csv"
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def read(self, path: Path, reading: Reading) -> Read:
-        kind, trained, need_labels = reading.kind, reading.trained, reading.need_labels
-        if trained is None:
-            names, format = reading.columns, layout_name(reading.format)
-            table = read_task_table(
-                path, kind, columns=names, format=format, errors=reading.errors, notes=reading.notes
-            )
-        else:
-            table, names = read_as_trained(
-                path,
-                kind,
-                Naming(trained.columns, trained.format),
-                Naming(reading.columns, reading.format),
-                texts=trained.texts,
-                need_labels=need_labels,
-                errors=reading.errors,
-                notes=reading.notes,
-            )
-        return Read(rows_of(table, kind, columns=names, need_labels=need_labels), table)
+        table, names = read_as_trained(path, reading)
+        return _read(table, reading, names)
 
     def from_data(self, data: Any, reading: Reading) -> list[Row]:
-        kind, need_labels = reading.kind, reading.need_labels
         unnamed = isinstance(data, list | tuple) and not any(isinstance(item, dict) for item in data)
         if reading.trained is None or unnamed or reading.columns:
-            return rows_from(data, kind, columns=reading.columns, need_labels=need_labels)
-        table = table_from(data, kind)
-        return rows_of(table, kind, columns=_remembered(table, reading), need_labels=need_labels)
+            return rows_from(data, reading.kind, columns=reading.columns, need_labels=reading.need_labels)
+        table = table_from(data, reading.kind)
+        return _read(table, reading, remembered_names(table, reading)).rows
 
     def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
         kind, (one_text, described) = reading.kind, _shape(reading)
@@ -121,7 +99,7 @@ class RowFamily(Family):
         """A text a line, or JSON lines if the first line is a JSON object."""
         table = _table_of_lines(data, reading)
         given = reading.columns is not None or reading.format is not None
-        return _read(table, reading, reading.columns if given else _remembered(table, reading))
+        return _read(table, reading, reading.columns if given else remembered_names(table, reading))
 
     # -- what is learned ---------------------------------------------------------------------------------------------
 
@@ -160,34 +138,40 @@ class RowFamily(Family):
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, plan: HeadPlan) -> TaskHead:
+    def head(
+        self,
+        task: TaskConfig,
+        model: ModelConfig,
+        transfer: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.heads.concat_pooling import ConcatPoolingTask
         from foretext.tasks.heads.recurrent_models import RecurrentRows
         from foretext.tasks.heads.supervised import SupervisedTask, keep_factor
 
-        config, model, transfer = plan.task, plan.model, plan.transfer
-        kind, classes = config.kind, len(config.labels)
-        task: RecurrentRows | SupervisedTask
+        kind, classes = task.kind, len(task.labels)
+        head: RecurrentRows | SupervisedTask
         if transfer.model == "recurrent":
-            pairs = config.texts == 2 if kind == "regression" else kind != "classification"
-            task = RecurrentRows(kind, classes, pairs, model, transfer.reader, plan.dropout)
+            pairs = task.texts == 2 if kind == "regression" else kind != "classification"
+            head = RecurrentRows(kind, classes, pairs, model, transfer.reader, dropout)
         elif transfer.pooling == "concat":
-            assert plan.pooling is not None
-            task = ConcatPoolingTask(kind, classes, model.width, plan.pooling, transfer.lm_weight)
+            assert pooling is not None
+            head = ConcatPoolingTask(kind, classes, model.width, pooling, transfer.lm_weight)
         else:
-            task = SupervisedTask(
+            head = SupervisedTask(
                 kind,
                 classes,
                 model.width,
                 transfer.lm_weight,
-                plan.dropout,
+                dropout,
                 model.init_std,
                 transfer.pooling,
                 hidden=transfer.head == "hidden",
             )
-        if config.shrinks:
-            keep_factor(task, SPREAD)
-        return task
+        if task.shrinks:
+            keep_factor(head, SPREAD)
+        return head
 
     def encode(
         self, rows: Sequence[Row], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -348,14 +332,6 @@ def number_of(row: Row, config: TaskConfig) -> float | int | None:
 
 def _read(table: Table, reading: Reading, columns: dict[str, str] | None) -> Read:
     return Read(rows_of(table, reading.kind, columns=columns, need_labels=reading.need_labels), table)
-
-
-def _remembered(table: Table, reading: Reading) -> dict[str, str] | None:
-    """The columns' names of the training file, or None where `table` has the task's own instead."""
-    if reading.trained is None:
-        return None
-    trained = reading.trained
-    return names_in(table.columns, reading.kind, trained.texts, trained.columns, reading.need_labels)
 
 
 def _shape(reading: Reading) -> tuple[bool, str]:

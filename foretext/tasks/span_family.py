@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretext.errors import UserError
+from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import (
     Encoded,
     Encoding,
     Family,
-    HeadPlan,
     Note,
     Progress,
     Read,
@@ -46,12 +46,12 @@ from foretext.tasks.layouts.windows import (
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.scores.text_metrics import SPAN_METRICS, best_threshold, score_answers
-from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines
-from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.tokenizers.base import Tokenizer, encode_texts
 
 if TYPE_CHECKING:
+    from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
     from foretext.tasks.heads.token_tasks import SpanExample
 
@@ -60,8 +60,7 @@ _DIRECTION = "standard input: span has a question and a passage a row: write JSO
 
 
 class SpanFamily(Family):
-    kinds: tuple[str, ...] = ("span",)
-    next_step: str = "questions.json --out answers.json"
+    next_step = "questions.json --out answers.json"
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -126,14 +125,20 @@ class SpanFamily(Family):
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, plan: HeadPlan) -> TaskHead:
+    def head(
+        self,
+        task: TaskConfig,
+        model: ModelConfig,
+        transfer: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.heads.recurrent_models import RecurrentSpan
         from foretext.tasks.heads.token_tasks import SpanTask
 
-        model, transfer = plan.model, plan.transfer
         if transfer.model == "recurrent":
-            return RecurrentSpan(model, transfer.reader, plan.dropout)
-        return SpanTask(model.width, transfer.lm_weight, plan.dropout, model.init_std)
+            return RecurrentSpan(model, transfer.reader, dropout)
+        return SpanTask(model.width, transfer.lm_weight, dropout, model.init_std)
 
     def encode(
         self, rows: Sequence[Question], encoding: Encoding, labelled: bool, note: Note, progress: Progress

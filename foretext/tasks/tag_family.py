@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.tasks.family import Encoded, Encoding, Family, HeadPlan, Note, Progress, Read, Reading, TaskConfig
+from foretext.plan import ConcatPoolingConfig, TransferPlan
+from foretext.tasks.family import Encoded, Encoding, Family, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, written_probability
 from foretext.tasks.labelled import LabelSet, Split, hold_out_by, order_names
 from foretext.tasks.layouts.base import Frame
-from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, fallback_tag, gather_tags, running_words, tag_windows
+from foretext.tasks.layouts.windows import OUTSIDE, TagWindow, by_word, fallback_tag, running_words, tag_windows
 from foretext.tasks.row_family import is_json_object
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.scores.tag_metrics import (
@@ -34,11 +35,12 @@ from foretext.tasks.scores.tag_metrics import (
     to_iob1,
     to_iob2,
 )
-from foretext.text.corpus.encoding import encode_texts
 from foretext.text.corpus.tables import Table, parse_jsonl
 from foretext.text.corpus.text_files import TABLES, ending, text_lines
+from foretext.text.tokenizers.base import encode_texts
 
 if TYPE_CHECKING:
+    from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
     from foretext.tasks.heads.token_tasks import WordByWord
 
@@ -46,9 +48,8 @@ _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endin
 
 
 class TagFamily(Family):
-    kinds: tuple[str, ...] = ("tagging",)
-    next_step: str = "new.txt --out predicted.txt"
-    views: tuple[str, ...] = ("ngrams", "vectors", "states")
+    next_step = "new.txt --out predicted.txt"
+    views = ("ngrams", "vectors", "states")
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -58,13 +59,13 @@ class TagFamily(Family):
                 f"{path}: not a file for tagging, which reads columns with a word and its tag a line and a blank line "
                 "after each sentence; give such a file"
             )
-        naming = reading.naming
+        columns, format = reading.naming
         try:
             return Read(
                 read_conll(
                     path,
-                    format=naming.format,
-                    column=_tag_column(naming.columns),
+                    format=format,
+                    column=_tag_column(columns),
                     errors=reading.errors,
                     need_tags=reading.need_labels,
                     need_column=bool(reading.columns),  # given, not remembered: otherwise it is a slip
@@ -72,9 +73,9 @@ class TagFamily(Family):
                 )
             )
         except ColumnsError as error:
-            if not reading.remembers or not (naming.format or naming.columns):
+            if reading.remembered is None or not (format or columns):
                 raise
-            by = naming.format or f"columns tag={(naming.columns or {}).get('tag')}"
+            by = format or f"columns tag={columns['tag']}"
             raise UserError(
                 f"{error} (read by {by}, as in the fine-tuning; for another layout give --format or --columns)",
                 error.code,
@@ -136,14 +137,21 @@ class TagFamily(Family):
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
-    def head(self, plan: HeadPlan) -> TaskHead:
+    def head(
+        self,
+        task: TaskConfig,
+        model: ModelConfig,
+        transfer: TransferPlan,
+        dropout: float,
+        pooling: ConcatPoolingConfig | None = None,
+    ) -> TaskHead:
         from foretext.tasks.heads.recurrent_models import RecurrentTagging
         from foretext.tasks.heads.token_tasks import TaggingTask
 
-        labels, model, transfer = plan.task.labels, plan.model, plan.transfer
+        labels = task.labels
         if transfer.model == "recurrent":
-            return RecurrentTagging(labels, are_chunk_tags(labels), model, transfer.reader, plan.dropout)
-        return TaggingTask(len(labels), model.width, transfer.lm_weight, plan.dropout, model.init_std)
+            return RecurrentTagging(labels, are_chunk_tags(labels), model, transfer.reader, dropout)
+        return TaggingTask(len(labels), model.width, transfer.lm_weight, dropout, model.init_std)
 
     def encode(
         self, rows: Sequence[TaggedSentence], encoding: Encoding, labelled: bool, note: Note, progress: Progress
@@ -206,14 +214,12 @@ class TagFamily(Family):
     ) -> Predictions:
         lengths = [len(row.words) for row in encoded.rows]
         told = _tagger(head).told(scores, [example.begins for example in encoded.examples])
-        chosen = [[config.labels[index] for index in own] for own, _ in told]
-        tags, _ = gather_tags(lengths, encoded.windows, chosen, config.fallback)
-        probabilities: list[list[float | None]] = [[None] * length for length in lengths]
-        window: TagWindow
-        for window, (_, likely) in zip(encoded.windows, told):
-            for word, probability in zip(window.words, likely.tolist()):
-                probabilities[window.sentence][word] = probability
-        tags = [_written(own, config) for own in tags]
+        chosen = by_word(lengths, encoded.windows, [own.tolist() for own, _ in told])
+        probabilities = by_word(lengths, encoded.windows, [likely.tolist() for _, likely in told])
+        tags = [
+            _written([config.fallback if index is None else config.labels[index] for index in own], config)
+            for own in chosen
+        ]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
@@ -284,12 +290,12 @@ def _tagger(head: TaskHead) -> WordByWord:
     return cast("WordByWord", head)
 
 
-def _tag_column(columns: dict[str, str] | None) -> int | None:
+def _tag_column(columns: dict[str, str]) -> int | None:
     """The number of the tag's column, which `--columns tag=4` gives."""
-    for field in columns or {}:
+    for field in columns:
         if field != "tag":
             raise UserError(f"--columns {field}=…: tagging has the field tag alone, by its number: --columns tag=4")
-    given = (columns or {}).get("tag")
+    given = columns.get("tag")
     if given is None:
         return None
     if not str(given).isascii() or not str(given).isdigit():

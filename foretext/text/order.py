@@ -33,15 +33,16 @@ Indices count through all sources: the tasks' rows one task after the other, the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import heapq
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from foretext.errors import refuse_if
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 
 POOL = 100  # batches that are sorted together
 _ROUNDS = 6
@@ -90,6 +91,19 @@ def drawn_number(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
+def sampled(items: Iterable[Sized], most: int, seed: int) -> list[Any]:
+    """A uniform sample of items that are drawn while they stream by, as many as have the length `most` together, in
+    their order: those with the lowest keys, which depend on the seed and an item's number only."""
+    kept: list[tuple[int, int, Sized]] = []  # a heap with the largest key on top
+    length = 0
+    for number, item in enumerate(items):
+        heapq.heappush(kept, (-mix64(seed, number), number, item))
+        length += len(item)
+        while length > most and len(kept) > 1:
+            length -= len(heapq.heappop(kept)[2])
+    return [item for _, _, item in sorted(kept, key=lambda entry: entry[1])]
+
+
 class SampleOrder(Protocol):
     """Which examples a step sees."""
 
@@ -104,7 +118,6 @@ class StreamOrder:
     from its end), one example a step. The few examples that are left over at the end of the text are not seen."""
 
     def __init__(self, size: int, batch_size: int, backward: bool = False) -> None:
-        assert size > 0 and batch_size > 0
         self.rows = min(size, batch_size)
         self.steps_per_epoch = size // self.rows
         self.backward = backward
@@ -119,7 +132,6 @@ class Order:
     """Batches of indices: step → (epoch, indices). Every epoch sees each index once; its last batch may be short."""
 
     def __init__(self, size: int, batch_size: int, seed: int) -> None:
-        assert size > 0 and batch_size > 0
         self.size, self.batch_size, self.seed = size, batch_size, seed
         self.steps_per_epoch = -(-size // batch_size)
 
@@ -140,10 +152,9 @@ class LengthOrder:
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int, pool: int = POOL) -> None:
         """`lengths`: what examples are compared by, one number each."""
-        assert len(lengths) > 0 and batch_size > 0 and pool > 0
-        self.lengths = np.asarray(lengths, dtype=np.int64)
+        self.lengths, self.size = np.asarray(lengths, dtype=np.int64), len(lengths)
         self.batch_size, self.seed, self.pool = batch_size, seed, pool
-        self.steps_per_epoch = -(-len(self.lengths) // batch_size)
+        self.steps_per_epoch = -(-self.size // batch_size)
         self._last: tuple[tuple[int, int], list[np.ndarray]] | None = None  # the steps of a pool follow each other
 
     def batch(self, step: int) -> tuple[int, list[int]]:
@@ -155,9 +166,9 @@ class LengthOrder:
 
     def _batches(self, epoch: int, number: int) -> list[np.ndarray]:
         """The batches of a pool in the order of its steps."""
-        size, whole = len(self.lengths), self.pool * self.batch_size
-        places = np.arange(number * whole, min((number + 1) * whole, size), dtype=np.int64)
-        indices = permute(places, size, self.seed, epoch)
+        whole = self.pool * self.batch_size
+        places = np.arange(number * whole, min((number + 1) * whole, self.size), dtype=np.int64)
+        indices = permute(places, self.size, self.seed, epoch)
         indices = indices[np.argsort(self.lengths[indices], kind="stable")]
         batches = [indices[start : start + self.batch_size] for start in range(0, len(indices), self.batch_size)]
         turns = permute(np.arange(len(batches), dtype=np.int64), len(batches), mix64(self.seed, number), epoch)
@@ -179,7 +190,6 @@ class Windows:
     """
 
     def __init__(self, shards: TokenShards, context: int, seed: int) -> None:
-        assert context > 0
         _check_length(shards, context)
         self.shards, self.context, self.seed = shards, context, seed
         self._count = max(1, (len(shards) - context) // context)
@@ -239,7 +249,6 @@ class PieceOrder:
     over is drawn anew each epoch."""
 
     def __init__(self, size: int, batch_size: int, lengths: PieceLengths, seed: int, backward: bool = False) -> None:
-        assert size > 0 and batch_size > 0 and lengths.mean > 0
         self.size, self.lengths, self.seed, self.backward = size, lengths, seed, backward
         self.rows = min(batch_size, max(1, size // lengths.mean))
         self.stretch = size // self.rows
@@ -299,7 +308,6 @@ class TwoWayOrder:
 
     def __init__(self, size: int, batch_size: int) -> None:
         """`size`: of `TwoWays`."""
-        assert size > 0 and size % 2 == 0 and batch_size > 0
         self.windows = size // 2
         self.forward = min(self.windows, -(-batch_size // 2))
         self.backward = min(self.windows, batch_size // 2)
@@ -315,49 +323,34 @@ class TwoWayOrder:
 # -- several sources in turn -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Source:
-    """So many examples and their own order."""
-
-    size: int
-    order: SampleOrder
-
-
-@dataclass(frozen=True)
-class Turn:
-    """Which source a step is about (the tasks by number, then the unlabelled text), and which step of its own it is."""
-
-    source: int
-    step: int
-
-
 class Turns:
-    """A `SampleOrder` over all sources together."""
+    """A `SampleOrder` over all sources together, given the order of each."""
 
-    def __init__(self, tasks: Sequence[Source], unlabelled: Source | None, seed: int) -> None:
-        assert tasks, "something must be labelled"
+    def __init__(self, tasks: Sequence[Order | LengthOrder], unlabelled: LengthOrder | Order | None, seed: int) -> None:
         self.sources = [*tasks, unlabelled] if unlabelled is not None else list(tasks)
         self.starts = [0, *accumulate(source.size for source in self.sources)]
         self.seed = seed
-        self.labelled_steps = sum(task.order.steps_per_epoch for task in tasks)
+        self.labelled_steps = sum(task.steps_per_epoch for task in tasks)
         self.shares = shares_of([task.size for task in tasks], self.labelled_steps)
         self.with_unlabelled = unlabelled is not None
         self.steps_per_epoch = self.labelled_steps * (2 if self.with_unlabelled else 1)
         self._last: tuple[int, np.ndarray] | None = None
 
-    def turn(self, step: int) -> Turn:
+    def turn(self, step: int) -> tuple[int, int]:
+        """Which source a step is about (the tasks by number, then the unlabelled text), and which step of its own it
+        is."""
         turn, odd = divmod(step, 2) if self.with_unlabelled else (step, 0)
         if odd:
-            return Turn(len(self.sources) - 1, turn)
+            return len(self.sources) - 1, turn
         epoch, place = divmod(turn, self.labelled_steps)
         tasks = self._tasks(epoch)
         task = int(tasks[place])
-        return Turn(task, epoch * self.shares[task] + int((tasks[:place] == task).sum()))
+        return task, epoch * self.shares[task] + int((tasks[:place] == task).sum())
 
     def batch(self, step: int) -> tuple[int, list[int]]:
-        turn = self.turn(step)
-        _, indices = self.sources[turn.source].order.batch(turn.step)
-        return step // self.steps_per_epoch, [self.starts[turn.source] + index for index in indices]
+        source, own_step = self.turn(step)
+        _, indices = self.sources[source].batch(own_step)
+        return step // self.steps_per_epoch, [self.starts[source] + index for index in indices]
 
     def _tasks(self, epoch: int) -> np.ndarray:
         """The task of each labelled step of an epoch."""

@@ -19,8 +19,7 @@ from foretext.plan import TransferPlan
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text
 from foretext.runs.run_config import FinetuneConfig, describe_loss
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, TaskConfig
+from foretext.tasks.family import Encoded, TaskConfig, family_of
 from foretext.train.loop import Job, Loop, Stage
 
 _HEADER = 256  # bytes, at most, that a tensor takes beside its numbers: its name and shape, and AdamW's count of steps

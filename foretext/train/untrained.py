@@ -19,7 +19,7 @@ from foretext.runs.report import Note, Reporter, Work
 from foretext.runs.run_config import ModelSections, RunConfig, read_config
 from foretext.systems import size_named, system_named
 from foretext.systems.base import System, TokenizerConfig, TrunkParts
-from foretext.tasks.families import family_of
+from foretext.tasks.family import family_of
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.word_forms import with_vectors
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask

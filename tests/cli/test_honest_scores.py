@@ -14,8 +14,7 @@ from cli_harness import works
 from foretext.cli.output import show_baselines
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.files.rows import Row
-from foretext.tasks.scores.intervals import wilson
-from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.scores.metrics import Scores, wilson
 from foretext.tasks.views import baselines as module
 from foretext.tasks.views.baselines import Baseline, baselines, watched_baselines
 

@@ -172,7 +172,6 @@ BAD_FILES = {
         "choice",
         ["a.csv row 2: ", "column 'choice2'", "blank"],
     ),
-    "no such kind": ("a.csv", b"text,label\na,1\n", "clasification", ["task 'clasification'", "'classification'"]),
 }
 
 

@@ -13,23 +13,16 @@ from gensim.models import KeyedVectors, Word2Vec
 from tolerance import close
 
 from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file
-from foretext.text.words.vector_learning import TextStream, VectorLearning, VectorSettings, _mixed
+from foretext.text.corpus.shards import TokenShards
+from foretext.text.words.vector_learning import VectorLearning, VectorSettings, _mixed, id_counts, whole_text
 
 END, UNKNOWN = 0, 1
 FILES = Path(gensim.__file__).parent / "test" / "test_data"
 
 
-class Shards:
+def shards(*parts: np.ndarray) -> list[TokenShards]:
     """Token shards that are in memory."""
-
-    def __init__(self, ids: np.ndarray) -> None:
-        self.ids = ids
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def window(self, start: int, length: int) -> np.ndarray:
-        return self.ids[start : start + length].astype(np.int64)
+    return [TokenShards(Path("text"), "train", None, [part]) for part in parts]  # type: ignore[arg-type]
 
 
 def corpus(words: int = 4000, seed: int = 0) -> np.ndarray:
@@ -40,10 +33,10 @@ def corpus(words: int = 4000, seed: int = 0) -> np.ndarray:
 
 
 def learning(tmp_path: Path, ids: np.ndarray, settings: VectorSettings, step_words: int) -> VectorLearning:
-    text: Any = TextStream([Shards(ids[:1500]), Shards(ids[1500:])], END)  # type: ignore[list-item]
-    counts = text.counts(50)
+    text = whole_text(shards(ids[:1500], ids[1500:]))
+    counts = id_counts(text, 50)
     counts[[END, UNKNOWN]] = 0
-    return VectorLearning(text, counts, settings, 8, step_words, 3, 1, tmp_path / "lines")
+    return VectorLearning(text, END, counts, settings, 8, step_words, 3, 1, tmp_path / "lines")
 
 
 @pytest.mark.parametrize("kind", ["cbow", "skipgram"])
@@ -105,10 +98,10 @@ def test_steps_depend_on_nothing_but_the_vectors_their_number_and_rates(tmp_path
 
 def test_several_threads_learn_too(tmp_path: Path) -> None:
     ids, settings = corpus(), VectorSettings(window=4, sample=0.0)
-    text: Any = TextStream([Shards(ids)], END)  # type: ignore[list-item]
-    counts = text.counts(50)
+    text = whole_text(shards(ids))
+    counts = id_counts(text, 50)
     counts[[END, UNKNOWN]] = 0
-    several = VectorLearning(text, counts, settings, 8, 1000, 3, 3, tmp_path / "lines")
+    several = VectorLearning(text, END, counts, settings, 8, 1000, 3, 3, tmp_path / "lines")
     before = several.matrices()[0].copy()
     assert sum(several.step(number, (0.05, 0.05)) for number in range(4)) == int((ids != END).sum())
     known = counts > 0

@@ -28,8 +28,7 @@ APART = {("evaluate", "train"), ("interop", "train")}  # they stand on runs: a f
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
 TORCH_FREE = [
     *("errors", "config", "text", "tasks/files", "tasks/layouts", "tasks/scores", "tasks/labelled"),
-    *("tasks/families", "tasks/family"),
-    *("tasks/row_family", "tasks/tag_family", "tasks/span_family"),
+    *("tasks/family", "tasks/row_family", "tasks/tag_family", "tasks/span_family"),
 ]
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -152,7 +151,7 @@ def test_the_finder_sees_all_kinds_of_import() -> None:
 
 
 def test_importing_does_not_import_torch() -> None:
-    light = ("foretext", "foretext.errors", "foretext.config", "foretext.text", "foretext.tasks.families")
+    light = ("foretext", "foretext.errors", "foretext.config", "foretext.text", "foretext.tasks.family")
     for module in (*light, "foretext.tasks.files.conll", "foretext.cli.app"):
         code = f"import sys, {module}; sys.exit('torch' in sys.modules)"
         done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True)

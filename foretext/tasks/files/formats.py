@@ -55,12 +55,6 @@ def find_format(name: str) -> Format:
     return FORMATS[name]
 
 
-def kind_of(kind: str, format: str | None) -> str:
-    """The kind of task that is learned: a similarity that is given by scores (STS-B) is a regression of pairs."""
-    scored = kind == "similarity" and format is not None and find_format(format).kind == "regression"
-    return "regression" if scored else kind
-
-
 def question_in(text: str, name: str) -> str:
     """The question behind the article in a row's text, with its line break, by the format `name`; empty if none."""
     _, mark, question = text.rpartition("\n")

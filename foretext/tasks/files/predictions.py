@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.corpus.tables import Table, unpacked
+from foretext.text.corpus.tables import Table, set_aside, unpacked
 from foretext.text.corpus.text_files import write_whole
 
 _DIGITS = 6
@@ -56,31 +56,25 @@ def with_column(table: Table | None, name: str, cells: Sequence[Any]) -> Table:
 
 def prediction_table(table: Table, predictions: Predictions, notes: list[str] | None = None) -> Table:
     """The rows of `table` with the columns of the predictions behind their own."""
-    assert len(table.rows) == len(predictions.values), "one prediction a row"
     names, added = _new_columns(predictions)
-    renamed: dict[str, str] = {}
-    for column in table.columns:
-        if column in names:
-            name = column
-            while name in {*table.columns, *names, *renamed.values()}:
-                name = f"input_{name}"
-            renamed[column] = name
-            if notes is not None:
-                notes.append(f"the input's own column {column!r} is kept as {name!r}")
+    renamed = set_aside(table.columns, names)
+    if notes is not None:
+        notes += [f"the input's own column {old!r} is kept as {new!r}" for old, new in renamed.items()]
     kept = [renamed.get(column, column) for column in table.columns]
-    return Table(table.name, (*kept, *names), [(*old, *new) for old, new in zip(table.rows, added)], table.where)
+    return Table(
+        table.name, (*kept, *names), [(*old, *new) for old, new in zip(table.rows, added, strict=True)], table.where
+    )
 
 
 def _new_columns(predictions: Predictions) -> tuple[list[str], list[tuple[Any, ...]]]:
     if predictions.probabilities is None:
         return ["prediction"], [(_plain(value),) for value in predictions.values]
-    assert len(predictions.probabilities) == len(predictions.values), "one list of probabilities a row"
     most = max(map(len, predictions.probabilities), default=0)
     ends: Sequence[Any] = predictions.labels or range(1, most + 1)
     shown = predictions.values if predictions.labels else [int(value) + 1 for value in predictions.values]
     places = {end: place for place, end in enumerate(ends)}
     rows = []
-    for value, row in zip(shown, predictions.probabilities):
+    for value, row in zip(shown, predictions.probabilities, strict=True):
         rounded = [written_probability(p) for p in row]
         rows.append((value, rounded[places[value]], *rounded, *[None] * (len(ends) - len(rounded))))
     return ["prediction", "probability", *(f"p_{end}" for end in ends)], rows
@@ -107,22 +101,19 @@ def write_output(content: Table | str, path: Path, form: str) -> None:
 
 
 def output_text(content: Table | str, form: str) -> str:
-    """A table as text in this form; a text is what it is."""
-    return content if isinstance(content, str) else table_text(content, form)
-
-
-def table_text(table: Table, kind: str) -> str:
-    """A table as "csv", "tsv" or "jsonl" text."""
-    if kind == "jsonl":
-        lines = [json.dumps(dict(zip(table.columns, map(_plain, row))), ensure_ascii=False) for row in table.rows]
+    """A table as "csv", "tsv" or "jsonl" text; a text is what it is."""
+    if isinstance(content, str):
+        return content
+    if form == "jsonl":
+        lines = [json.dumps(dict(zip(content.columns, map(_plain, row))), ensure_ascii=False) for row in content.rows]
         return "".join(f"{line}\n" for line in lines)
-    if kind not in ("csv", "tsv"):
-        raise UserError(f"a table cannot be shown as {kind!r}; use csv, tsv or jsonl")
-    delimiter, special = ("\t", _SPECIAL_TSV) if kind == "tsv" else (",", _SPECIAL_CSV)
+    if form not in ("csv", "tsv"):
+        raise UserError(f"a table cannot be shown as {form!r}; use csv, tsv or jsonl")
+    delimiter, special = ("\t", _SPECIAL_TSV) if form == "tsv" else (",", _SPECIAL_CSV)
     lines = []
-    for row in (table.columns, *table.rows):
+    for row in (content.columns, *content.rows):
         cells = [_cell(value) for value in row]
-        if kind == "tsv":
+        if form == "tsv":
             cells = [_BREAKS.sub(" ", cell) for cell in cells]
         quoted = ['"' + cell.replace('"', '""') + '"' if special.search(cell) else cell for cell in cells]
         lines.append(delimiter.join(quoted) or '""')

@@ -25,7 +25,7 @@ from typing import Any
 
 from foretext.errors import UserError, closest, did_you_mean
 from foretext.tasks.files.format_readers import ChoiceNumber, Record, numbered_choices
-from foretext.tasks.files.formats import read_format
+from foretext.tasks.files.formats import find_format, read_format
 from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
 
 KINDS = ("classification", "entailment", "similarity", "choice", "regression")
@@ -78,7 +78,6 @@ def read_task_table(
     notes: list[str] | None = None,
 ) -> Table:
     """The table behind `read_rows`, all its columns kept: `rows_of` makes rows of it, in the same order."""
-    check_kind(kind)
     if format is None:
         return read_table(path, errors=errors, notes=notes)
     if columns:
@@ -114,15 +113,15 @@ def check_texts(rows: Sequence[Row], texts: int) -> None:
             raise UserError(f"{row.where}: one text where the model was trained on pairs; give text and text2")
 
 
-def check_kind(kind: str) -> None:
-    if kind not in KINDS:
-        raise UserError(f"no task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+def kind_of(kind: str, format: str | None) -> str:
+    """The kind of task that is learned: a similarity that is given by scores (STS-B) is a regression of pairs."""
+    scored = kind == "similarity" and format is not None and find_format(format).kind == "regression"
+    return "regression" if scored else kind
 
 
 def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
     """Checked rows of a table, one for each of its rows. Without `need_labels` a label that is missing or that
     cannot be read is None; texts are needed always."""
-    check_kind(kind)
     text_columns, label_column = _find_columns(table, kind, columns or {}, need_labels)
     at = [table.columns.index(name) for name in text_columns]
     label_at = table.columns.index(label_column) if label_column is not None else None
@@ -131,14 +130,15 @@ def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, n
         texts = _texts([cells[i] for i in at], text_columns, kind, where)
         label = None
         if label_at is not None:
+            place = f"{where}, column {label_column!r}"
             try:
-                label = _label(cells[label_at], texts, kind, f"{where}, column {label_column!r}")
-            except UserError as error:
-                if need_labels and isinstance(error, _Missing):
-                    there = _labels_there(table, label_at, kind)
-                    raise UserError(f"{error}{there}; fill it in or remove the row") from None
+                label = _label(cells[label_at], texts, kind, place)
+            except UserError:
                 if need_labels:
                     raise
+            if label is None and need_labels:
+                what = f"the {LABEL_FIELDS.get(kind, 'label')} is missing{_labels_there(table, label_at, kind)}"
+                raise UserError(f"{place}: {what}; fill it in or remove the row")
         rows.append(Row(texts, label, where))
     return rows
 
@@ -223,10 +223,6 @@ def _texts(cells: list[Any], names: list[str], kind: str, where: str) -> tuple[s
     return tuple(texts)
 
 
-class _Missing(UserError):
-    """There is no label where one is needed."""
-
-
 def _labels_there(table: Table, at: int, kind: str) -> str:
     """The labels that other rows have, for a message; at most twenty. Of scores and numbers of choices none."""
     if kind in ("regression", "choice"):
@@ -237,10 +233,11 @@ def _labels_there(table: Table, at: int, kind: str) -> str:
     return f" (the labels are {shown})" if names else ""
 
 
-def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | float | int:
+def _label(cell: Any, texts: tuple[str, ...], kind: str, where: str) -> str | float | int | None:
+    """The label of a row; None if it is missing."""
     text = cell_text(cell, where)
     if text is None or not text.strip():
-        raise _Missing(f"{where}: the {LABEL_FIELDS.get(kind, 'label')} is missing")
+        return None
     if kind == "regression":
         return _score(text, where)
     if kind == "choice":
@@ -285,7 +282,6 @@ def table_from(data: Any, kind: str) -> Table:
       that in a regression `(text, number)` is a text and its score;
     - a tuple `(X, y)` of texts (strings or tuples as above, without labels) and labels, of equal length.
     """
-    check_kind(kind)
     if hasattr(data, "to_dicts"):  # polars
         records = data.to_dicts()
     elif hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas

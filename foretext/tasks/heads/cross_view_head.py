@@ -55,7 +55,7 @@ from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Draw, Examples, Objective
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.heads.token_tasks import WordByWord, tag_targets
-from foretext.text.order import LengthOrder, SampleOrder, Source, Turns
+from foretext.text.order import LengthOrder, SampleOrder, Turns
 from foretext.text.words.word_forms import WordForms
 
 LABEL = "label"
@@ -242,8 +242,8 @@ class ManySources:
 
     def order(self, batch_size: int, seed: int) -> Turns:
         """Labelled and unlabelled batches in turn, each of like length."""
-        tasks = [_source(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
-        text = _source(self.unlabelled, batch_size, seed + len(tasks)) if len(self.unlabelled) else None
+        tasks = [_by_length(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
+        text = _by_length(self.unlabelled, batch_size, seed + len(tasks)) if len(self.unlabelled) else None
         return Turns(tasks, text, seed)
 
 
@@ -252,9 +252,8 @@ def _ids(example: Any) -> Sequence[int]:
     return example.sequences[0].ids if isinstance(example, Example) else example.ids
 
 
-def _source(examples: Iterable[Any], batch_size: int, seed: int) -> Source:
-    tokens = [example.tokens for example in examples]
-    return Source(len(tokens), LengthOrder(tokens, batch_size, seed))
+def _by_length(examples: Iterable[Any], batch_size: int, seed: int) -> LengthOrder:
+    return LengthOrder([example.tokens for example in examples], batch_size, seed)
 
 
 # -- the head ----------------------------------------------------------------------------------------------------------

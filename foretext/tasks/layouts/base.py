@@ -124,13 +124,24 @@ def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int
     return [[*part[: length - tail], *part[len(part) - tail :]] for part, length, tail in kept], cut
 
 
+LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
+START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
+AT_END = 2  # the type of the token that speaks from the end
+
+
 class Layout:
-    """A system's input transformations: texts one after the other in one sequence, cut to fit. What stands between them
+    """A system's input transformations: texts one after the other in one sequence, cut to fit. What stands round them
     is each layout's own. Each choice is read with what it belongs to."""
 
     context: int
+    # The special tokens before the first text, between two, and behind the last.
+    before: Sequence[int] = ()
+    between: Sequence[int] = ()
+    behind: Sequence[int] = ()
+    backward = False  # whether each text is read from its end
+    extract = -1  # the place of the token whose state speaks for all: 0 or -1
     asked_piece: Literal["first", "last"] = "first"  # of a word, where it is tagged
-    both_orders: bool = False  # whether a similarity, which has no order, is read both ways round
+    both_orders = False  # whether a similarity, which has no order, is read both ways round
 
     def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
         """The sequences of one example, given its encoded texts; what does not fit is cut."""
@@ -143,7 +154,7 @@ class Layout:
 
     def overhead(self, texts: int) -> int:
         """How many special tokens stand round so many texts."""
-        raise NotImplementedError
+        return len(self.before) + len(self.between) * (texts - 1) + len(self.behind)
 
     def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
         """One text, or two, between special tokens. Nothing is cut: the caller sees to it that it fits."""
@@ -156,11 +167,19 @@ class Layout:
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
         """The texts, whole, between special tokens."""
-        raise NotImplementedError
+        ids, parts = list(self.before), []
+        for number, text in enumerate(texts):
+            if number:
+                ids += self.between
+            parts.append((len(ids), len(text)))
+            ids += reversed(text) if self.backward else text
+        ids += self.behind
+        extract = self.extract % len(ids) if ids else 0
+        return Frame(tuple(ids), tuple(parts), extract, self.types(len(ids), parts), self.backward)
 
-
-LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
-START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
+    def types(self, length: int, parts: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """The type of each token, for systems that have them."""
+        return ()
 
 
 class CausalLayout(Layout):
@@ -175,37 +194,23 @@ class CausalLayout(Layout):
 
 
 class DelimitedLayout(CausalLayout):
-    """The paper's input transformations (its figure 1, right)."""
+    """The paper's input transformations (its figure 1, right): start text (delimiter text)* extract."""
 
     specials = (START, DELIMITER, EXTRACT)
 
     def __init__(self, ids: dict[str, int], context: int, direction: Literal["forward", "backward"]) -> None:
-        self.start, self.delimiter, self.extract = (ids[name] for name in self.specials)
+        self.before, self.between, self.behind = ([ids[name]] for name in self.specials)
         super().__init__(context, direction)
-
-    def overhead(self, texts: int) -> int:
-        return texts + 1
-
-    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
-        """start text (delimiter text)* extract; a right-to-left model reads each text from its end."""
-        ids = [self.start]
-        parts = []
-        for number, text in enumerate(texts):
-            if number:
-                ids.append(self.delimiter)
-            parts.append((len(ids), len(text)))
-            ids.extend(reversed(text) if self.backward else text)
-        ids.append(self.extract)
-        return Frame(tuple(ids), tuple(parts), len(ids) - 1, backward=self.backward)
 
 
 class RunningTextLayout(CausalLayout):
-    """end text (end text)*; a right-to-left model reads each text from its end."""
+    """end text (end text)*, and where every token counts one more end."""
 
     specials: tuple[str, ...] = ()
 
     def __init__(self, ids: dict[str, int], direction: Literal["forward", "backward"], longest: int = LONGEST) -> None:
         self.end = end_of_document(ids)
+        self.before = self.between = [self.end]
         super().__init__(longest, direction)
 
     def overhead(self, texts: int) -> int:
@@ -214,18 +219,6 @@ class RunningTextLayout(CausalLayout):
     def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
         open_end = super().frame(first, second)
         return replace(open_end, ids=(*open_end.ids, self.end), extract=len(open_end.ids))
-
-    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
-        ids: list[int] = []
-        parts = []
-        for text in texts:
-            ids.append(self.end)
-            parts.append((len(ids), len(text)))
-            ids.extend(reversed(text) if self.backward else text)
-        return Frame(tuple(ids), tuple(parts), len(ids) - 1, backward=self.backward)
-
-
-AT_END = 2  # the type of the token that speaks from the end
 
 
 class FramedLayout(Layout):
@@ -237,42 +230,37 @@ class FramedLayout(Layout):
         text's tokens are of another type."""
         self.speaker, self.between, self.context, self.segments = speaker, tuple(between), context, segments
         self.at_end = at_end
+        if at_end:
+            self.behind = [between[0], speaker]
+        else:
+            self.before, self.behind, self.extract = [speaker], [between[0]], 0
 
-    def overhead(self, texts: int) -> int:
-        return 2 + len(self.between) * (texts - 1)
-
-    def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
-        start = [] if self.at_end else [self.speaker]
-        ids, parts, segments = list(start), [], [0] * len(start)
-        for number, text in enumerate(texts):
-            last = number == len(texts) - 1
-            parts.append((len(ids), len(text)))
-            added = [*text, *(self.between[:1] if last else self.between)]
-            ids += added
-            segments += [min(number, 1)] * len(added)
+    def types(self, length: int, parts: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """1 from the second text on."""
+        if not self.segments:
+            return ()
+        second = parts[1][0] if len(parts) > 1 else length
+        found = [0] * second + [1] * (length - second)
         if self.at_end:
-            ids.append(self.speaker)
-            segments.append(AT_END)
-        extract = len(ids) - 1 if self.at_end else 0
-        return Frame(tuple(ids), tuple(parts), extract, tuple(segments) if self.segments else ())
+            found[-1] = AT_END
+        return tuple(found)
 
 
 class PlainLayout(Layout):
+    extract = 0
+
     def __init__(self, ids: dict[str, int], longest: int) -> None:
         """`longest`: tokens that are read of a row."""
         self.end, self.context = end_of_document(ids), longest
-
-    def overhead(self, texts: int) -> int:
-        return texts - 1
+        self.between = [self.end]
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
-        ids: list[int] = []
-        parts, segments = [], list[int]()
-        for number, text in enumerate(texts):
-            if number:
-                ids.append(self.end)
-                segments.append(2 * number - 1)
-            parts.append((len(ids), len(text)))
-            ids += text
-            segments += [2 * number] * len(text)
-        return Frame(tuple(ids) or (self.end,), tuple(parts), 0, tuple(segments) if len(texts) > 1 else ())
+        frame = super()._frame(texts)
+        return frame if frame.ids else replace(frame, ids=(self.end,))
+
+    def types(self, length: int, parts: Sequence[tuple[int, int]]) -> tuple[int, ...]:
+        """Even numbers for texts, odd ones for what stands between them."""
+        if len(parts) == 1:
+            return ()
+        found = [kind for number, (_, own) in enumerate(parts) for kind in (*[2 * number] * own, 2 * number + 1)]
+        return tuple(found[:-1])

@@ -20,8 +20,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -38,7 +39,6 @@ OUTSIDE = "O"
 Progress = Callable[[int, int], None]
 Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
 Pieces = tuple[list[int], list[bool]]  # ids, and which of them a tag would be asked at
-_Ranked = tuple[float, int, int, str]  # an answer: score, the characters [start, end), text
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,6 @@ class Window:
 
 def cut(length: int, room: int, stride: int | None = None) -> list[Window]:
     """Windows of at most `room` tokens over `length`; the last ends with the text. A text without tokens has one."""
-    assert room > 0
     step = min(room, stride or max(1, min(STRIDE, room // 2)))
     windows = []
     start = 0
@@ -63,7 +62,7 @@ def cut(length: int, room: int, stride: int | None = None) -> list[Window]:
         start += step
 
 
-def best_windows(windows: Sequence[Window], length: int) -> list[int]:
+def best_windows(windows: Sequence[Window | SpanWindow], length: int) -> list[int]:
     """For each token the number of the window in which it has the most context; of equal ones the first."""
     best, scores = [-1] * length, [-math.inf] * length
     for number, window in enumerate(windows):
@@ -135,7 +134,7 @@ class Candidate:
     start: int
     end: int
     score: float
-    probability: float
+    probability: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -161,8 +160,8 @@ def best_answer(
     """The answer to one question, from the scores [T, 2] of each of its windows. With a `threshold` the question may
     have none, and has none if "no answer" outscores the best span by more; without, the best span is the answer."""
     assert len(windows) == len(scores) > 0
-    best = best_windows([Window(window.start, window.end) for window in windows], len(offsets))
-    found: dict[str, _Ranked] = {}
+    best = best_windows(windows, len(offsets))
+    found: dict[str, Candidate] = {}
     null = math.inf
     for number, (window, table) in enumerate(zip(windows, scores)):
         null = min(null, float(table[window.frame.extract, 0]) + float(table[window.frame.extract, 1]))
@@ -170,18 +169,21 @@ def best_answer(
         for score, first, last in _spans(window, table, here, n_best, longest):
             start, end = answer_place(passage, offsets, first, last)
             text = passage[start:end]
-            if text and (text not in found or score > found[text][0]):
-                found[text] = score, start, end, text
+            if text and (text not in found or score > found[text].score):
+                found[text] = Candidate(text, start, end, score)
     ranked = sorted(found.values(), key=_rank)[:n_best]
-    margin = null - ranked[0][0] if ranked else math.inf
-    text = ranked[0][3] if ranked and (threshold is None or margin <= threshold) else ""
+    margin = null - ranked[0].score if ranked else math.inf
+    text = ranked[0].text if ranked and (threshold is None or margin <= threshold) else ""
     if threshold is not None:
-        ranked = sorted([*ranked, (null, 0, 0, "")], key=_rank)
-    return Answered(text, _with_probabilities(ranked), margin)
+        ranked = sorted([*ranked, Candidate("", 0, 0, null)], key=_rank)
+    weights = [math.exp(candidate.score - ranked[0].score) for candidate in ranked]
+    total = sum(weights)
+    likely = (replace(candidate, probability=weight / total) for candidate, weight in zip(ranked, weights))
+    return Answered(text, tuple(likely), margin)
 
 
-def _rank(candidate: _Ranked) -> tuple[float, int, int]:
-    return -candidate[0], candidate[1], candidate[2]
+def _rank(candidate: Candidate) -> tuple[float, int, int]:
+    return -candidate.score, candidate.start, candidate.end
 
 
 def _spans(
@@ -204,14 +206,6 @@ def _spans(
         for more, first in places_of
         if np.isfinite(totals[more, first])
     ]
-
-
-def _with_probabilities(ranked: Sequence[_Ranked]) -> tuple[Candidate, ...]:
-    weights = [math.exp(score - ranked[0][0]) for score, _, _, _ in ranked]
-    total = sum(weights)
-    return tuple(
-        Candidate(text, start, end, score, weight / total) for (score, start, end, text), weight in zip(ranked, weights)
-    )
 
 
 # -- tags --------------------------------------------------------------------------------------------------------------
@@ -260,17 +254,16 @@ def tag_windows(
     return found
 
 
-def gather_tags(
-    lengths: Sequence[int], windows: Iterable[TagWindow], tags: Iterable[Sequence[str]], fallback: str
-) -> tuple[list[tuple[str, ...]], int]:
-    """The tags of sentences of so many words each, from those of the windows' words; and how many words were asked
-    about in no window, which get the `fallback`."""
-    found: list[list[str | None]] = [[None] * length for length in lengths]
-    for window, own in zip(windows, tags):
-        for word, tag in zip(window.words, own):
-            found[window.sentence][word] = tag
-    missing = sum(tag is None for sentence in found for tag in sentence)
-    return [tuple(fallback if tag is None else tag for tag in sentence) for sentence in found], missing
+def by_word(
+    lengths: Sequence[int], windows: Iterable[TagWindow], values: Iterable[Sequence[Any]]
+) -> list[list[Any | None]]:
+    """What is said of the words of sentences of so many each, from what is said of the windows' words; None of a word
+    that was asked about in no window."""
+    found: list[list[Any | None]] = [[None] * length for length in lengths]
+    for window, own in zip(windows, values):
+        for word, value in zip(window.words, own):
+            found[window.sentence][word] = value
+    return found
 
 
 def fallback_tag(sentences: Iterable[Sequence[str]]) -> str:

@@ -167,8 +167,7 @@ def score_tags(
     main: str | None = None,
 ) -> Scores:
     """Scores of sentences of tags. `chunks`: whether they are chunk tags; None: as the gold tags look."""
-    assert len(gold) == len(predicted), f"{len(gold)} sentences, {len(predicted)} predicted"
-    assert all(len(a) == len(b) for a, b in zip(gold, predicted)), "a predicted tag for each word"
+    assert all(len(a) == len(b) for a, b in zip(gold, predicted, strict=True)), "a predicted tag for each word"
     if not any(gold):
         raise UserError("no words to score; give a file with tagged sentences")
     if chunks is None:

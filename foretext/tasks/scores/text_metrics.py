@@ -12,8 +12,7 @@ gold answers, averaged over the questions. Parts of 1, not of 100.
   U+9FA5) is a token, and what stands between them is parted as NLTK does it (`treebank_words`); F1 is over the *longest
   common run* of tokens. Where there may be no answer, SQuAD 2.0's rules decide about empty sides.
 
-A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters, or as
-the caller says.
+A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters.
 
 `treebank_words` has the words of English text as NLTK's `word_tokenize` parts them, which CMRC 2018's script asks about
 what stands between ideographs. NLTK is not needed for it: these are the rules of its `NLTKWordTokenizer`, in their
@@ -61,17 +60,15 @@ def score_answers(
     predicted: Sequence[str],
     *,
     unanswerable: bool | None = None,
-    chinese: bool | None = None,
     main: str | None = None,
 ) -> Scores:
     """Scores of the predicted texts ("": no answer). `unanswerable`: whether SQuAD 2.0's rules hold; None: if some
-    question is impossible. `chinese`: whether CMRC's do; None: as each question looks."""
-    assert len(questions) == len(predicted), f"{len(questions)} questions, {len(predicted)} answers"
+    question is impossible."""
     if not questions:
         raise UserError("no questions to score; give a file with questions and answers")
     if unanswerable is None:
         unanswerable = any(question.impossible for question in questions)
-    pairs = [answer_score(q, text, unanswerable, chinese) for q, text in zip(questions, predicted)]
+    pairs = [answer_score(q, text, unanswerable) for q, text in zip(questions, predicted, strict=True)]
     values = _means(pairs)
     if unanswerable:
         for name, wanted in (("has_answer", True), ("no_answer", False)):
@@ -90,12 +87,9 @@ def _means(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
     }
 
 
-def answer_score(
-    question: Question, predicted: str, unanswerable: bool, chinese: bool | None = None
-) -> tuple[float, float]:
+def answer_score(question: Question, predicted: str, unanswerable: bool) -> tuple[float, float]:
     """Exact match and F1 of one answer; the best of each over the gold answers."""
-    if chinese is None:
-        chinese = is_chinese(f"{question.question} {question.passage}")
+    chinese = is_chinese(f"{question.question} {question.passage}")
     gold = [answer.text for answer in question.answers]
     if unanswerable:
         gold = [text for text in gold if (without_signs(text) if chinese else normalised(text))] or [""]
@@ -152,9 +146,7 @@ def f1_score(same: int, gold: int, predicted: int) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def best_threshold(
-    questions: Sequence[Question], predicted: Sequence[str], margins: Iterable[float], chinese: bool | None = None
-) -> float:
+def best_threshold(questions: Sequence[Question], predicted: Sequence[str], margins: Iterable[float]) -> float:
     """By how much "no answer" must outscore the best span to be the answer, so that F1 is highest on these questions:
     found as the official script does, answering one question after another, those with the least `margins` first; but
     those with one margin together, which no threshold can part. `predicted`: the best span of each."""
@@ -165,7 +157,7 @@ def best_threshold(
     threshold = order[0][0] - 1.0  # nothing is answered
     for number, (margin, question, text) in enumerate(order, 1):
         if question.answers:
-            total += answer_score(question, text, True, chinese)[1]
+            total += answer_score(question, text, True)[1]
         elif text:
             total -= 1.0
         if total > best and (number == len(order) or order[number][0] > margin):

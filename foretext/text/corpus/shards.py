@@ -1,18 +1,23 @@
-"""Writing token shards: a corpus as files of ids, with a manifest of sizes and hashes (see `token_shards` for reading).
+"""Token shards: a corpus as files of ids, with a manifest of sizes and hashes.
 
 A document goes to training or validation by a hash of the seed and its text, so the split needs no memory, does not
 depend on the number of workers, and never puts two copies of one document on different sides. The first documents are
 held back until it is sure that both sides get one.
+
+To be read, the files are mapped into memory and checked against their manifest before the first id is used.
 """
 
 from __future__ import annotations
 
+import bisect
+import contextlib
+import dataclasses
 import errno
 import hashlib
+import itertools
+import json
 import os
-import re
 import shutil
-import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,23 +30,54 @@ from foretext.errors import EXIT_MACHINE, UserError, refuse_if
 from foretext.text.corpus.encoding import encode_documents
 from foretext.text.corpus.readers import ReadOptions, read_documents
 from foretext.text.corpus.text_files import ReadReport, TextFile
-from foretext.text.corpus.token_shards import (
-    FORMAT,
-    SPLITS,
-    Shard,
-    ShardManifest,
-    Split,
-    TokenShards,
-    read_manifest,
-    token_dtype,
-)
-from foretext.text.tokenizers.base import END, Tokenizer, encodable
+from foretext.text.tokenizers.base import END, Tokenizer, document_batches, encodable
 
-__all__ = ["ShardManifest", "TokenShards", "read_manifest", "write_shards"]
-
+FORMAT = 1
+SPLITS = ("train", "valid")
 SHARD_BYTES = 64_000_000
 _HELD_DOCUMENTS, _HELD_TOKENS = 1_000, 4_000_000
 _IN_PROCESS = 2_000_000  # bytes of text below which starting workers takes longer than it saves
+
+
+@dataclass(frozen=True)
+class Shard:
+    name: str
+    tokens: int
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Split:
+    shards: tuple[Shard, ...]
+    documents: int
+    tokens: int  # with the tokenizer's `end` after each document
+    utf8_bytes: int  # of the text
+
+
+@dataclass(frozen=True)
+class ShardManifest:
+    format: int
+    tokenizer: str  # fingerprint
+    dtype: str
+    seed: int
+    valid_fraction: float
+    split_by: str  # "document", or "tokens" where there is but one document
+    rule: str  # how the text was taken apart into documents
+    replaced: int
+    cut: int
+    splits: dict[str, Split]
+
+
+def token_dtype(size: int) -> np.dtype:
+    """The smallest type, little-endian, that holds the ids of a vocabulary of `size`."""
+    return np.dtype("<u2") if size <= 65_536 else np.dtype("<u4")
+
+
+DTYPES = tuple(token_dtype(size).name for size in (1, 1 << 31))
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -92,8 +128,23 @@ def write_shards(
     report = ReadReport() if report is None else report
     if workers is None:
         workers = 0 if sum(file.size for file in files) < _IN_PROCESS else os.cpu_count() or 1
-    documents = _encoded(files, options, tokenizer, sharding.seed, workers, report, progress)
-    return write_documents(documents, tokenizer, folder, report, sharding)
+
+    def encoded() -> Iterator[EncodedDocument]:
+        documents = read_documents(files, options, report)
+        batches = (
+            encode_documents(documents, tokenizer, workers)
+            if workers
+            else ((batch, tokenizer.encode_many(batch)) for batch in document_batches(documents))
+        )
+        for texts, arrays in batches:
+            for text, ids in zip(texts, arrays):
+                if tokenizer.unknown is not None:  # a word's number past the vocabulary holds in one process only
+                    ids = np.where(ids < tokenizer.size, ids, tokenizer.unknown).astype(ids.dtype)
+                yield encoded_document(text, ids, sharding.seed)
+            if progress is not None:
+                progress(report.done_bytes, report.total_bytes)
+
+    return write_documents(encoded(), tokenizer, folder, report, sharding)
 
 
 def write_documents(
@@ -107,11 +158,10 @@ def write_documents(
     """The same of documents that are encoded. `ids`: how many there are, if more than the tokenizer has; `report` has,
     once all are drawn, how they were read."""
     dtype = token_dtype(ids or tokenizer.size)
-    folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(folder)
-    staging = folder.with_name(_staging_name(folder, "staging"))
+    staging, old = (folder.with_name(f".{folder.name}.{role}") for role in ("staging", "old"))
     try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _sweep(folder)
         staging.mkdir()
         split_by, splits = _write_splits(documents, tokenizer, dtype, staging, sharding)
         manifest = ShardManifest(
@@ -126,8 +176,15 @@ def write_documents(
             cut=report.cut,
             splits=splits,
         )
-        _write_synced(staging / "manifest.json", manifest.to_json().encode())
-        _put_in_place(staging, folder)
+        text = json.dumps(dataclasses.asdict(manifest), indent=1, sort_keys=True) + "\n"
+        (staging / "manifest.json").write_text(text, encoding="utf-8")
+        for path in (*staging.iterdir(), staging):
+            _sync(path)
+        if folder.exists():
+            folder.rename(old)
+        staging.rename(folder)
+        _sync(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(f"{folder}: the disk is full; free some space and start again", EXIT_MACHINE) from None
@@ -135,24 +192,6 @@ def write_documents(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return manifest
-
-
-def _encoded(
-    files: Sequence[TextFile],
-    options: ReadOptions,
-    tokenizer: Tokenizer,
-    seed: int,
-    workers: int,
-    report: ReadReport,
-    progress: Callable[[int, int], None] | None,
-) -> Iterator[EncodedDocument]:
-    for texts, arrays in encode_documents(read_documents(files, options, report), tokenizer, workers):
-        for text, ids in zip(texts, arrays):
-            if tokenizer.unknown is not None:  # a word's number past the vocabulary holds in one process only
-                ids = np.where(ids < tokenizer.size, ids, tokenizer.unknown).astype(ids.dtype)
-            yield encoded_document(text, ids, seed)
-        if progress is not None:
-            progress(report.done_bytes, report.total_bytes)
 
 
 def _write_splits(
@@ -164,8 +203,10 @@ def _write_splits(
 ) -> tuple[str, dict[str, Split]]:
     end = np.array([tokenizer.end], dtype=dtype)
     fraction = sharding.valid_fraction
-    writers = [_SplitWriter(folder, name, dtype, end, sharding.shard_bytes) for name in SPLITS]
-    try:
+    with contextlib.ExitStack() as stack:
+        writers = [_SplitWriter(folder, name, dtype, end, sharding.shard_bytes) for name in SPLITS]
+        for writer in writers:
+            stack.callback(writer.close)
         held = _hold(documents)
         split_by = "document"
         limit = int(fraction * 2**64)
@@ -181,9 +222,6 @@ def _write_splits(
             for document in documents:
                 writers[(document.key < limit) != (document.key in moved)].add(document)
         return split_by, {writer.name: writer.finish() for writer in writers}
-    finally:
-        for writer in writers:
-            writer.close()
 
 
 def _hold(documents: Iterator[EncodedDocument]) -> list[EncodedDocument]:
@@ -245,14 +283,11 @@ class _SplitWriter:
         self._shards: list[Shard] = []
         self._file: BinaryIO | None = None
         self._documents = self._utf8_bytes = 0
-        self._start_shard()
-
-    def _start_shard(self) -> None:
-        self._hash, self._tokens = hashlib.sha256(), 0
 
     def add(self, document: EncodedDocument) -> None:
         if self._file is None:
             self._file = (self._folder / self._shard_name()).open("wb", buffering=1 << 20)
+            self._hash, self._tokens = hashlib.sha256(), 0
         data = np.concatenate([document.ids.astype(self._dtype), self._end]).tobytes()
         self._file.write(data)
         self._hash.update(data)
@@ -260,40 +295,27 @@ class _SplitWriter:
         self._documents += 1
         self._utf8_bytes += document.utf8_bytes
         if self._tokens * self._dtype.itemsize >= self._shard_bytes:
-            self._end_shard()
+            self.close()
 
     def _shard_name(self) -> str:
         return f"{self.name}-{len(self._shards):05}.bin"
 
-    def _end_shard(self) -> None:
-        if self._file is None:
-            return
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self.close()
-        size = self._tokens * self._dtype.itemsize
-        self._shards.append(Shard(self._shard_name(), self._tokens, size, self._hash.hexdigest()))
-        self._start_shard()
-
-    def finish(self) -> Split:
-        self._end_shard()
-        tokens = sum(shard.tokens for shard in self._shards)
-        return Split(tuple(self._shards), self._documents, tokens, self._utf8_bytes)
-
     def close(self) -> None:
+        """Ends the shard that is being written, if there is one."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
+            size = self._tokens * self._dtype.itemsize
+            self._shards.append(Shard(self._shard_name(), self._tokens, size, self._hash.hexdigest()))
+
+    def finish(self) -> Split:
+        self.close()
+        tokens = sum(shard.tokens for shard in self._shards)
+        return Split(tuple(self._shards), self._documents, tokens, self._utf8_bytes)
 
 
-def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
+def _sync(path: Path) -> None:
+    """Makes a file, or the names in a folder, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -301,34 +323,106 @@ def _sync_folder(path: Path) -> None:
         os.close(handle)
 
 
-def _staging_name(folder: Path, role: str) -> str:
-    return f".{folder.name}.{role}-{socket.gethostname()}-{os.getpid()}"
-
-
-def _put_in_place(staging: Path, folder: Path) -> None:
-    _sync_folder(staging)
-    old = folder.with_name(_staging_name(folder, "old"))
-    if folder.exists():
-        folder.rename(old)
-    staging.rename(folder)
-    _sync_folder(folder.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def _sweep(folder: Path) -> None:
-    """Remove what dead processes of this host left beside `folder`."""
-    pattern = re.compile(rf"\.{re.escape(folder.name)}\.(?:staging|old)-{re.escape(socket.gethostname())}-(\d+)")
+    """Removes what a process that died left beside `folder`. The lock of the run lets one write there at a time."""
     for path in folder.parent.iterdir():
-        match = pattern.fullmatch(path.name)
-        if match and not _alive(int(match[1])):
+        if path.name.startswith(f".{folder.name}."):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _alive(process: int) -> bool:
+# -- reading -----------------------------------------------------------------------------------------------------------
+
+
+class DamagedShards(UserError):
+    """`fault` is what is wrong, without what to do."""
+
+    def __init__(self, fault: str) -> None:
+        super().__init__(f"{fault}; make the token shards again from the text")
+        self.fault = fault
+
+
+def read_manifest(folder: Path) -> ShardManifest:
+    path = Path(folder) / "manifest.json"
     try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        pass
-    return True
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["format"] != FORMAT:
+            raise UserError(f"{path}: format {data['format']!r} is not known here; update foretext")
+        splits = {name: data["splits"][name] for name in SPLITS}
+        for name, split in splits.items():
+            splits[name] = Split(**split | {"shards": tuple(Shard(**shard) for shard in split["shards"])})
+        manifest = ShardManifest(**data | {"splits": splits})
+        if manifest.dtype not in DTYPES:
+            raise ValueError(f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
+    except FileNotFoundError:
+        raise DamagedShards(f"{path}: missing") from None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
+        raise DamagedShards(f"{path}: damaged ({type(error).__name__}: {error})") from None
+    return manifest
+
+
+class TokenShards:
+    """One split as a single stream of ids, the tokenizer's `end` after each document."""
+
+    def __init__(self, folder: Path, split: str, manifest: ShardManifest, arrays: Sequence[np.ndarray]) -> None:
+        self.folder, self.split, self.manifest = folder, split, manifest
+        self.arrays = arrays
+        self._starts = list(itertools.accumulate((len(array) for array in arrays), initial=0))
+
+    @classmethod
+    def open(cls, folder: Path, split: str, *, verify: bool, ids: int | None = None) -> TokenShards:
+        """Sizes are always checked; `verify` reads every file once for its SHA-256. `ids`: how many there are; a shard
+        that holds another one is refused."""
+        manifest = read_manifest(folder)
+        dtype = np.dtype(manifest.dtype).newbyteorder("<")
+        arrays = []
+        for shard in manifest.splits[split].shards:
+            path = folder / shard.name
+            if path.parent != folder:
+                raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name!r} is not a name of a shard")
+            if shard.bytes != shard.tokens * dtype.itemsize:
+                raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name} has not the size of its tokens")
+            _check(path, shard, verify)
+            # A plain view: each slice of a `memmap` makes another one of these, which takes longer than to read it.
+            array = np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
+            if ids is not None and int(array.max(initial=0)) >= ids:
+                raise DamagedShards(f"{path}: token {int(array.max())} where the vocabulary has {ids}")
+            arrays.append(array)
+        return cls(folder, split, manifest, arrays)
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def window(self, start: int, length: int) -> np.ndarray:
+        """`length` ids (int64) from `start` on; they may come from several files."""
+        assert start >= 0 and start + length <= len(self)
+        result = np.empty(length, dtype=np.int64)
+        filled = 0
+        place = bisect.bisect_right(self._starts, start) - 1
+        while filled < length:
+            offset = start + filled - self._starts[place]
+            part = self.arrays[place][offset : offset + length - filled]
+            result[filled : filled + len(part)] = part
+            filled += len(part)
+            place += 1
+        return result
+
+    def places(self, id: int) -> np.ndarray:
+        """Where `id` stands, rising."""
+        found = [np.flatnonzero(array == id) + start for array, start in zip(self.arrays, self._starts)]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+
+
+def _check(path: Path, shard: Shard, verify: bool) -> None:
+    try:
+        size = path.stat().st_size
+        if size != shard.bytes:
+            raise DamagedShards(f"{path}: {size} bytes where the manifest has {shard.bytes}")
+        if verify:
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            if digest != shard.sha256:
+                raise DamagedShards(f"{path}: damaged, its SHA-256 is not that of the manifest")
+    except FileNotFoundError:
+        raise DamagedShards(f"{path}: missing") from None
+    except OSError as error:
+        raise DamagedShards(f"{path}: cannot be read ({error.strerror or error})") from None

@@ -21,13 +21,12 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.corpus.prose import is_text_for_rows
 from foretext.text.corpus.text_files import (
     LONGEST_LINE,
     REPLACEMENT,
@@ -35,7 +34,6 @@ from foretext.text.corpus.text_files import (
     ReadReport,
     TextFile,
     ending,
-    first_lines,
     is_packed,
     line_blocks,
     note_replaced,
@@ -171,8 +169,8 @@ def json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, 
 def _json_object(line: str, place: str) -> dict[str, Any]:
     try:
         record = _JSON.decode(line)
-    except _KeyTwice as error:
-        raise UserError(f"{place}: the key {error.args[0]!r} stands twice in one JSON object; remove one") from None
+    except UserError as error:
+        raise UserError(f"{place}: {error}") from None
     except (ValueError, RecursionError) as error:
         raise UserError(f"{place}: not JSON ({error}); each line must be one JSON object") from None
     if isinstance(record, str):
@@ -182,14 +180,11 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
     return record
 
 
-class _KeyTwice(Exception):
-    """Of a JSON object: which one."""
-
-
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
-        raise _KeyTwice(next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1))
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise UserError(f"the key {twice!r} stands twice in one JSON object; remove one")
     return record
 
 
@@ -275,28 +270,34 @@ class Table:
         for old, new in names.items():
             if old in self.columns and new not in chosen.values():
                 chosen[old] = new
-        taken = {*self.columns, *names.values()}
-        columns = []
-        for column in self.columns:
-            name = chosen.get(column, column)
-            if column not in chosen and column in names.values():
-                while name in taken:
-                    name = f"input_{name}"
-                taken.add(name)
-            columns.append(name)
-        return Table(self.name, tuple(columns), self.rows, self.where)
+        aside = set_aside(self.columns, names.values())
+        columns = tuple(chosen.get(column) or aside.get(column, column) for column in self.columns)
+        return Table(self.name, columns, self.rows, self.where)
+
+
+def set_aside(columns: Sequence[str], names: Collection[str]) -> dict[str, str]:
+    """Other names, `input_<name>`, for those of the columns that are called like one of these names."""
+    taken, aside = {*columns, *names}, dict[str, str]()
+    for column in columns:
+        if column in names:
+            name = column
+            while name in taken:
+                name = f"input_{name}"
+            taken.add(name)
+            aside[column] = name
+    return aside
 
 
 def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | None = None) -> Table:
     """Read a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
     path = Path(path)
-    if ending(path) not in TABLES and is_text_for_rows(first_lines(path)):
-        raise UserError(
-            f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of "
-            "these, and it looks like running text without labels; labelled rows have columns, such as text and label, "
-            "or a published layout (--format); text without labels is for pretrain or --unlabelled, and predict reads "
-            "it, a text a line, from standard input"
-        )
+    refuse_if(
+        ending(path) not in TABLES,
+        f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
+        "rename the file if it is a table with columns, such as text and label, or give --format if it has a published "
+        "layout; text without labels is for pretrain or --unlabelled, and predict reads it, a text a line, from "
+        "standard input",
+    )
     file, report = TextFile(path, table_kind(path), is_packed(path)), ReadReport()
     if file.kind == "jsonl":
         table = _of_objects(json_rows(table_lines(file, errors, report), str(path)), str(path), errors, report)

@@ -168,15 +168,11 @@ def unpacked_beginning(file: TextFile, size: int) -> bytes:
         return b""
 
 
-def first_lines(path: Path) -> list[str]:
-    """The lines of a file's beginning, to tell by them what it holds; none if it cannot be read."""
-    data = unpacked_beginning(TextFile(path, "txt", is_packed(path)), _BLOCK)
-    return text_lines(data.decode("utf-8-sig", errors="replace"))
-
-
 def first_line(path: Path) -> str:
-    """The first line that is not blank; empty if there is none."""
-    return next((line for line in first_lines(path) if line.strip()), "")
+    """The first line that is not blank; empty if there is none, or the file cannot be read."""
+    data = unpacked_beginning(TextFile(path, "txt", is_packed(path)), _BLOCK)
+    lines = text_lines(data.decode("utf-8-sig", errors="replace"))
+    return next((line for line in lines if line.strip()), "")
 
 
 def text_lines(text: str) -> list[str]:
@@ -276,7 +272,8 @@ def decoded(
 ) -> Iterator[str]:
     """The text of a stream of bytes in blocks. With `ends` line ends stay as they are."""
     codec = _CODECS[encoding]
-    offset, line, pending, carriage = 0, 1, b"", ""  # `pending`: the start of a character that the next block ends
+    newlines = io.IncrementalNewlineDecoder(None, translate=not ends)
+    offset, line, pending = 0, 1, b""  # `pending`: the start of a character that the next block ends
     while True:
         block = stream.read(_BLOCK)
         data = pending + block
@@ -293,12 +290,7 @@ def decoded(
             report.replaced += text.count(REPLACEMENT) - real + text.count("\0")
             text = text.replace("\0", REPLACEMENT)
         pending, offset, line = data[used:], offset + used, line + data.count(_NEWLINE, 0, used)
-        text, carriage = carriage + text, ""
-        if "\r" in text and not ends:
-            if block and text.endswith("\r"):
-                text, carriage = text[:-1], "\r"
-            text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if text:
+        if text := newlines.decode(text, final=not block):
             yield text
         if not block:
             return
@@ -358,7 +350,6 @@ def read_text(
 
 def decode(data: bytes, name: str, errors: str, notes: list[str] | None, encoding: str = "utf-8") -> str:
     """The text of bytes, its line ends as they are."""
-    assert errors in ERRORS, errors
     report = ReadReport()
     text = "".join(decoded(io.BytesIO(data), name, errors, report, ends=True, encoding=encoding))
     note_replaced(notes, name, report.replaced)
@@ -406,3 +397,12 @@ def umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
+
+
+def is_number(text: str | int) -> bool:
+    """Whether a field reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

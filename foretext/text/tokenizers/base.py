@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from foretext.errors import UserError, check_range, refuse_if
 MOST_PIECES = 10_000_000
 END = "<|endoftext|>"  # the special after each document where none is named below; the last id of a trained BPE
 FORMAT = 1
+BATCH_CHARS, BATCH_DOCUMENTS = 400_000, 2_000  # of one call of `encode_many`
 KINDS = {  # kind → its file here and its class
     "byte-bpe": ("byte_bpe", "ByteBPE"),
     "char-bpe": ("char_bpe", "CharBPE"),
@@ -210,6 +211,32 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
     return getattr(importlib.import_module(f"foretext.text.tokenizers.{file}"), name).from_data(data, where)
 
 
+def encode_texts(
+    texts: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int, int], None] | None = None
+) -> list[np.ndarray]:
+    """The ids of texts that are all in memory, in this process; `progress` hears how many of them are done."""
+    encoded: list[np.ndarray] = []
+    for batch in itertools.chain([[]], document_batches(texts)):
+        encoded += tokenizer.encode_many(batch)
+        if progress is not None:
+            progress(len(encoded), len(texts))
+    return encoded
+
+
+def document_batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    """Documents a few at a time, as many as are worth a call of `encode_many`."""
+    batch: list[str] = []
+    length = 0
+    for text in documents:
+        batch.append(text)
+        length += len(text)
+        if length >= BATCH_CHARS or len(batch) >= BATCH_DOCUMENTS:
+            yield batch
+            batch, length = [], 0
+    if batch:
+        yield batch
+
+
 def encodable(text: str) -> str:
     """Half a surrogate pair, which a Python text can hold, becomes U+FFFD as it does when encoding."""
     try:
@@ -229,7 +256,7 @@ def in_original(offsets: Offsets, text: str, clean: str) -> Offsets:
 
 def append_specials(specials: dict[str, int], names: Sequence[str], size: int) -> dict[str, int]:
     """The specials with the missing names appended from id `size` on."""
-    return specials | dict(zip((name for name in dict.fromkeys(names) if name not in specials), count(size)))
+    return specials | dict(zip((name for name in dict.fromkeys(names) if name not in specials), itertools.count(size)))
 
 
 def checked_names(data: dict[str, Any], where: str) -> list[str]:
@@ -276,7 +303,7 @@ def special_pieces(
     ids = {piece: id for id, piece in enumerate(pieces)}
     more = [name for name in dict.fromkeys(names) if name not in specials]
     appended = [name for name in more if name not in ids]
-    ids |= dict(zip(appended, count(len(pieces))))
+    ids |= dict(zip(appended, itertools.count(len(pieces))))
     return [*pieces, *appended], specials | {name: ids[name] for name in more}
 
 

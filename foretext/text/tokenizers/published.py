@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,10 +96,7 @@ MOST_GAPS = 64  # ids that a published file may leave out; RoBERTa's leaves out 
 
 def read_vocabulary(path: Path, gaps: int = 0) -> dict[str, int]:
     """A JSON file of pieces and their ids, as GPT and GPT-2 were published with; at most `gaps` ids are left out."""
-    try:
-        ids = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
-        raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
+    ids = _read(path, "a vocabulary", json.loads)
     refuse_if(
         not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()),
         f"{path}: must hold pieces and their ids; get the published file again",
@@ -119,12 +116,8 @@ def numbered(ids: list[Any], gaps: int) -> bool:
 
 def read_merges(path: Path) -> list[tuple[str, str]]:
     """A file with a merge a line, perhaps after a line that names its version."""
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: cannot be read as merges ({error}); get the published file again") from None
     pairs = []
-    for number, line in enumerate(lines):
+    for number, line in enumerate(_read(path, "merges", _lines)):
         if not line or (number == 0 and line.startswith("#version")):
             continue
         parts = line.split()
@@ -136,12 +129,19 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
 
 def read_pieces(path: Path) -> list[str]:
     """A file with a piece a line, its number being its id, as BERT's vocabularies were published."""
-    try:
-        lines = path.read_bytes().decode("utf-8").split("\n")
-    except (ValueError, OSError) as error:
-        raise UserError(f"{path}: cannot be read as a vocabulary ({error}); get the published file again") from None
-    pieces = [line.removesuffix("\r") for line in lines]
+    pieces = _read(path, "a vocabulary", _lines)
     return pieces[:-1] if pieces[-1] == "" else pieces
+
+
+def _lines(text: str) -> list[str]:
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _read(path: Path, what: str, taken_apart: Callable[[str], Any]) -> Any:
+    try:
+        return taken_apart(path.read_bytes().decode("utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise UserError(f"{path}: cannot be read as {what} ({error}); get the published file again") from None
 
 
 # -- SentencePiece -----------------------------------------------------------------------------------------------------

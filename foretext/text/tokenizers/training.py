@@ -9,7 +9,6 @@ works in a thread of its own, so that whoever waits can be told that it goes on,
 
 from __future__ import annotations
 
-import heapq
 import json
 import threading
 from collections import Counter
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 import tokenizers
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.order import mix64
+from foretext.text.order import sampled
 from foretext.text.tokenizers import unigram, word_tokenizer, word_vocabulary, wordpiece
 from foretext.text.tokenizers.base import END, KINDS, Tokenizer, TokenizerConfig, encodable
 from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges
@@ -93,17 +92,7 @@ def _empty() -> UserError:
 
 def sample_stretches(documents: Iterable[str], budget: int, seed: int) -> list[str]:
     """A uniform sample, in the order of the text, of stretches that hold at most `budget` characters together."""
-    kept: list[tuple[int, int, str]] = []  # a heap with the largest key on top
-    total = 0
-    for number, text in enumerate(_stretches(documents)):
-        key = mix64(seed, number)
-        if total + len(text) > budget and kept and key > -kept[0][0]:
-            continue
-        heapq.heappush(kept, (-key, number, text))
-        total += len(text)
-        while total > budget and len(kept) > 1:
-            total -= len(heapq.heappop(kept)[2])
-    return [text for _, _, text in sorted(kept, key=lambda entry: entry[1])]
+    return sampled(_stretches(documents), budget, seed)
 
 
 def _stretches(documents: Iterable[str]) -> Iterator[str]:

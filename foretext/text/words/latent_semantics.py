@@ -26,7 +26,6 @@ A text is an array of ids. All texts are one sparse product.
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,7 +35,7 @@ import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_limits
 
-from foretext.text.order import mix64
+from foretext.text.order import sampled
 
 LEAST_SINGLE, LEAST_PAIR = 10, 50  # documents that a word, and a pair, must stand in
 MOST_WORDS = 16_000_000  # of the documents that are decomposed: some 10 million numbers that are not zero
@@ -84,7 +83,7 @@ def learn_lsa(
     """At most so many dimensions; fewer where documents or terms are; None where there is nothing to decompose.
     `ignored`: ids that are no words. `progress` hears of the rounds; what it raises ends the work."""
     progress(0, ROUNDS + 1)
-    drawn = _drawn(documents, most_words, seed)
+    drawn: list[np.ndarray] = sampled((np.asarray(ids, dtype=np.int32) for ids in documents), most_words, seed)
     single_V, pairs, of_pairs = _document_counts(drawn, vocabulary, ignored)
     counts = np.concatenate([single_V, of_pairs])
     idf = np.where(counts > 0, np.log((1 + len(drawn)) / (1 + counts)) + 1.0, 0.0).astype(np.float32)
@@ -100,19 +99,6 @@ def learn_lsa(
     components = np.zeros((len(idf), directions.shape[1]), dtype=np.float32)
     components[terms] = directions
     return Lsa(vocabulary, pairs, idf, components)
-
-
-def _drawn(documents: Iterable[np.ndarray], most: int, seed: int) -> list[np.ndarray]:
-    """All documents, or a uniform sample with at most so many words together, in their order: the lowest keys, which
-    depend on the seed and a document's number only."""
-    kept: list[tuple[int, int, np.ndarray]] = []  # a heap with the largest key on top
-    words = 0
-    for number, ids in enumerate(documents):
-        heapq.heappush(kept, (-mix64(seed, number), number, np.asarray(ids, dtype=np.int32)))
-        words += len(ids)
-        while words > most and len(kept) > 1:
-            words -= len(heapq.heappop(kept)[2])
-    return [ids for _, _, ids in sorted(kept, key=lambda entry: entry[1])]
 
 
 def _blocks(documents: Sequence[np.ndarray]) -> Iterator[tuple[int, list[np.ndarray]]]:

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from foretext.errors import check_range
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 
 PROBE_WORDS = 20_000
 COUNTED = 4_000_000  # ids at a time
@@ -48,41 +48,28 @@ class VectorSettings:
         check_range("objective", self, "at least 0 and at most 10,000", "lsa")
 
 
-class TextStream:
-    """Several splits of token shards as one: nothing is held back for validation, as there is no loss to validate."""
+def whole_text(splits: Sequence[TokenShards]) -> TokenShards:
+    """Several splits as one: nothing is held back for validation, as there is no loss to validate."""
+    first = splits[0]
+    return TokenShards(first.folder, "all", first.manifest, [array for split in splits for array in split.arrays])
 
-    def __init__(self, splits: Sequence[TokenShards], end: int) -> None:
-        """`end`: what stands after each document."""
-        self.splits, self.end = [split for split in splits if len(split)], end
 
-    def __len__(self) -> int:
-        return sum(map(len, self.splits))
-
-    def window(self, start: int, length: int) -> np.ndarray:
-        parts = []
-        for split in self.splits:
-            taken = min(len(split), start + length) - start
-            if start < len(split) and taken > 0:
-                parts.append(split.window(start, taken))
-                start, length = start + taken, length - taken
-            start -= len(split)
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-    def counts(self, size: int) -> np.ndarray:
-        """How often each id stands there, int64 [size]."""
-        found = np.zeros(size, dtype=np.int64)
-        for start in range(0, len(self), COUNTED):
-            found += np.bincount(self.window(start, min(COUNTED, len(self) - start)), minlength=size)
-        return found
+def id_counts(text: TokenShards, size: int) -> np.ndarray:
+    """How often each id stands there, int64 [size]."""
+    found = np.zeros(size, dtype=np.int64)
+    for start in range(0, len(text), COUNTED):
+        found += np.bincount(text.window(start, min(COUNTED, len(text) - start)), minlength=size)
+    return found
 
 
 class VectorLearning:
-    """`vectors_VD` and `outputs_VD`: the vectors of words, and those that words are told by. `folder`: a place for the
-    files of chunks, which is this object's own and is emptied."""
+    """`vectors_VD` and `outputs_VD`: the vectors of words, and those that words are told by. `end`: what stands after
+    each document. `folder`: a place for the files of chunks, which is this object's own and is emptied."""
 
     def __init__(
         self,
-        text: TextStream,
+        text: TokenShards,
+        end: int,
         counts_V: np.ndarray,
         settings: VectorSettings,
         width: int,
@@ -91,7 +78,7 @@ class VectorLearning:
         threads: int,
         folder: Path,
     ) -> None:
-        self.text, self.settings, self.seed, self.threads = text, settings, seed, threads
+        self.text, self.end, self.settings, self.seed, self.threads = text, end, settings, seed, threads
         self.step_words = max(1, min(step_words, len(text)))
         self.folder = folder
         self.words = np.flatnonzero(counts_V)  # ids that have vectors
@@ -100,7 +87,7 @@ class VectorLearning:
         self._written = [b""] * self.size  # what stands for an id in a line
         for id in self.words.tolist():
             self._written[id] = b"%d" % id
-        self._written[text.end] = b"\n"
+        self._written[end] = b"\n"
         self._model, self._vocabulary = self._new_model(counts_V)
         self._ready: dict[int, list[_Part]] = {}
         self.close()
@@ -195,7 +182,7 @@ class VectorLearning:
             path = self.folder / f"{name}.{thread}"
             # A line that ends at the end of the file would be lost where gensim's buffer is full.
             path.write_bytes(b" ".join(map(self._written.__getitem__, own.tolist())) + b"\n")
-            parts.append(_Part(path, int(self._known_V[own].sum()), int((own != self.text.end).sum())))
+            parts.append(_Part(path, int(self._known_V[own].sum()), int((own != self.end).sum())))
         return parts
 
     def speed(self) -> float:

@@ -27,14 +27,12 @@ from foretext.runs.model import (
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
 from foretext.runs.views import unit_outputs, view_scores
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, Encoding, Family
+from foretext.tasks.family import Encoded, Encoding, Family, family_of
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import DEFAULT_FRACTION, Split
 from foretext.tasks.layouts.windows import unlabelled_rows
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
-from foretext.tasks.scores.intervals import with_interval
-from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.scores.metrics import Scores, with_interval
 from foretext.tasks.views.baselines import Baseline, baselines
 from foretext.train.finetuning.finetune_model import build_finetuned, optimizer_of
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from foretext.config import Setting, setting_of
 from foretext.errors import UserError
 from foretext.plan import PAPER, TUNED, VIEWS_ALONE, ViewsConfig
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Reading
+from foretext.tasks.family import Reading, family_of
 
 if TYPE_CHECKING:
     from foretext.runs.model import SavedModel

@@ -12,7 +12,7 @@ import numpy as np
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Work
 from foretext.runs.views import units_for
-from foretext.tasks.families import family_of
+from foretext.tasks.family import family_of
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.scores.metrics import Scores

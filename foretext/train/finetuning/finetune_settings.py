@@ -17,8 +17,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, FinetuneConfig, RunConfig, read_config
 from foretext.systems import size_named
 from foretext.systems.base import Size, System, TrainingConfig
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Family, TaskConfig
+from foretext.tasks.family import Family, TaskConfig, family_of
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order import SampleOrder

@@ -17,8 +17,7 @@ from foretext.runs.model import SavedModel, pretrained_model
 from foretext.runs.reading import given_vectors
 from foretext.runs.report import Note, Reporter
 from foretext.runs.run_config import FinetuneConfig
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Family
+from foretext.tasks.family import Family, family_of
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.vectors import read_vectors

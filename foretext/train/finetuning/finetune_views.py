@@ -23,11 +23,10 @@ from foretext.runs.model import SavedModel, model_tensors
 from foretext.runs.report import Reporter, Work
 from foretext.runs.run_config import POSITION, Position
 from foretext.runs.views import TAGGING, units_for, view_files, view_scores
-from foretext.tasks.families import family_of
+from foretext.tasks.family import family_of
 from foretext.tasks.files.rows import Row
 from foretext.tasks.row_family import number_of
-from foretext.tasks.scores.intervals import with_interval
-from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.scores.metrics import Scores, with_interval
 from foretext.tasks.views.base import Units, View
 from foretext.tasks.views.baselines import Baseline, tag_baseline, watched_baselines
 from foretext.tasks.views.chain import FittedChain

@@ -23,7 +23,7 @@ from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, Budget, Position
 from foretext.systems import system_named
 from foretext.systems.base import Learner, ObjectiveParts, System, TrunkParts
-from foretext.text.corpus.token_shards import SPLITS, TokenShards
+from foretext.text.corpus.shards import SPLITS, TokenShards
 from foretext.text.order import Order
 from foretext.train.loop import CARRIED, Job, Loop, Stage
 from foretext.train.optim import make_optimizer, rate_at

@@ -34,7 +34,7 @@ from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, is_finished, read_config
 from foretext.systems import system_named
 from foretext.systems.base import ObjectiveParts, TrunkParts
-from foretext.text.corpus.token_shards import DamagedShards, TokenShards
+from foretext.text.corpus.shards import DamagedShards, TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.train.loop import Job, Loop, Stage, step_seed
 from foretext.train.optim import make_optimizer

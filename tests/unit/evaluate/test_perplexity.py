@@ -252,7 +252,7 @@ def test_encoding_is_told_chunk_by_chunk_and_changes_nothing(
     model: SavedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured, vectors = perplexity(model, TEXTS), text_vectors(model, TEXTS)
-    monkeypatch.setattr("foretext.text.corpus.encoding._BATCH_DOCUMENTS", 2)
+    monkeypatch.setattr("foretext.text.tokenizers.base.BATCH_DOCUMENTS", 2)
     heard = Heard()
     assert perplexity(model, TEXTS, reporter=heard) == measured
     assert heard.told == [("encoding", done, 3) for done in (0, 2, 3)]

@@ -20,7 +20,7 @@ from foretext.batch import IGNORE, detached
 from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig, LstmStack, SpelledBatch
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import Windows
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.wordpiece import wordpiece_from_pieces

@@ -24,7 +24,7 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import mean_losses
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import PieceOrder, StreamOrder, StreamPieces, Windows
 from foretext.train.loop import CARRIED, Job, Loop, Stage
 from foretext.train.optim import make_optimizer

@@ -30,9 +30,8 @@ from foretext.objectives.translation import (
     pair_ids,
     words_before,
 )
-from foretext.text.corpus.shards import Sharding, write_documents
+from foretext.text.corpus.shards import Sharding, TokenShards, write_documents
 from foretext.text.corpus.text_files import ReadReport
-from foretext.text.corpus.token_shards import TokenShards
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.text.words.word_list import END, FIRST_WORD, START, UNKNOWN, WordList
 

@@ -23,7 +23,7 @@ from foretext.objectives.base import CausalObjective
 from foretext.runs.model import encode
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.layouts.base import DELIMITER, EXTRACT, START
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import Windows
 from foretext.train.loop import Loop
 

@@ -13,8 +13,7 @@ import pytest
 from complaints import names, refused
 from systems_under_test import byte_tokenizer
 
-from foretext.tasks.families import FAMILIES, KINDS, family_of
-from foretext.tasks.family import Encoding, Read, Reading, TaskConfig
+from foretext.tasks.family import FAMILIES, KINDS, Encoding, Read, Reading, TaskConfig, family_of
 from foretext.tasks.files.conll import TaggedSentence, read_conll, sentences_from
 from foretext.tasks.files.predictions import Predictions, write_output
 from foretext.tasks.files.rows import KINDS as ROW_KINDS

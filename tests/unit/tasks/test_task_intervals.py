@@ -8,8 +8,7 @@ from scipy.stats import binomtest
 
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
-from foretext.tasks.scores.intervals import MOST_ROWS, wilson, with_interval
-from foretext.tasks.scores.metrics import Scores, score
+from foretext.tasks.scores.metrics import MOST_ROWS, Scores, score, wilson, with_interval
 
 LABELS = LabelSet(("no", "yes"))
 

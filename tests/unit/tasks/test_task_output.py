@@ -10,7 +10,7 @@ import polars
 import pytest
 from complaints import names, refused
 
-from foretext.tasks.files.predictions import Predictions, prediction_table, table_text, write_output
+from foretext.tasks.files.predictions import Predictions, output_text, prediction_table, write_output
 from foretext.tasks.labelled import LabelSet
 from foretext.tasks.scores.confusion_picture import _largest, confusion_matrix_png
 from foretext.tasks.scores.metrics import score
@@ -76,13 +76,13 @@ def test_parquet_of_values_of_several_types(tmp_path: Path) -> None:
 
 def test_text_for_standard_output() -> None:
     table = Table("a", ("t", "v"), [("é", None), ("x", float("nan"))], ["", ""])
-    assert table_text(table, "csv") == "t,v\né,\nx,\n"
-    assert [json.loads(line) for line in table_text(table, "jsonl").splitlines()] == [
+    assert output_text(table, "csv") == "t,v\né,\nx,\n"
+    assert [json.loads(line) for line in output_text(table, "jsonl").splitlines()] == [
         {"t": "é", "v": None},
         {"t": "x", "v": None},
     ]
     with refused("'xml'", "csv", "tsv", "jsonl"):
-        table_text(table, "xml")
+        output_text(table, "xml")
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:

@@ -9,18 +9,20 @@ import polars
 import pytest
 from complaints import refused
 
-from foretext.tasks.family import Naming, read_as_trained
+from foretext.tasks.family import Reading, TaskConfig, read_as_trained
 from foretext.tasks.files.rows import check_texts, rows_from, rows_of
 from foretext.text.corpus.tables import table_header
 
-SST2 = Naming(format="sst2")
-REVIEW = Naming(columns={"text": "review", "label": "stars"})
-GIVEN_NOTHING = Naming()
+KIND = "classification"
+SST2 = TaskConfig(KIND, format="sst2")
+REVIEW = TaskConfig(KIND, columns={"text": "review", "label": "stars"})
 
 
-def texts(path: Path, trained: Naming, given: Naming = GIVEN_NOTHING, kind: str = "classification") -> list[str]:
-    table, names = read_as_trained(path, kind, trained, given, need_labels=False)
-    return [row.texts[0] for row in rows_of(table, kind, columns=names, need_labels=False)]
+def texts(
+    path: Path, trained: TaskConfig, columns: dict[str, str] | None = None, format: str | None = None
+) -> list[str]:
+    table, names = read_as_trained(path, Reading(KIND, columns, format, trained, need_labels=False))
+    return [row.texts[0] for row in rows_of(table, KIND, columns=names, need_labels=False)]
 
 
 def file(folder: Path, name: str, content: str) -> Path:
@@ -34,8 +36,8 @@ def test_the_remembered_layout_and_columns_hold(tmp_path: Path) -> None:
     assert texts(file(tmp_path, "a.csv", "text,review\nno,yes\n"), REVIEW) == ["yes"]
 
 
-@pytest.mark.parametrize("trained", [SST2, Naming(format="cola"), Naming(format="trec"), REVIEW], ids=str)
-def test_a_file_with_the_tasks_own_columns_is_read_by_its_header(tmp_path: Path, trained: Naming) -> None:
+@pytest.mark.parametrize("trained", [SST2, TaskConfig(KIND, format="cola"), TaskConfig(KIND, format="trec"), REVIEW])
+def test_a_file_with_the_tasks_own_columns_is_read_by_its_header(tmp_path: Path, trained: TaskConfig) -> None:
     assert texts(file(tmp_path, "a.csv", 'label,text\n1,"good, film"\n'), trained) == ["good, film"]
     assert texts(file(tmp_path, "a.tsv", "a\tlabel\tb\ttext\nx\t1\ty\tgood\n"), trained) == ["good"]
     assert texts(file(tmp_path, "a.jsonl", '{"text": "good"}\n'), trained) == ["good"]
@@ -43,14 +45,14 @@ def test_a_file_with_the_tasks_own_columns_is_read_by_its_header(tmp_path: Path,
 
 def test_what_is_given_puts_aside_what_was_remembered(tmp_path: Path) -> None:
     path = file(tmp_path, "a.csv", "review,text\ngood,7\n")
-    assert texts(path, SST2, Naming(columns={"text": "review"})) == ["good"]
-    assert texts(path, REVIEW, Naming(format="none")) == ["7"]
-    assert texts(path, SST2, Naming(columns={"text": "review"}, format="none")) == ["good"]
-    assert texts(file(tmp_path, "b.tsv", "sentence\tlabel\ngood\t1\n"), REVIEW, Naming(format="sst2")) == ["good"]
+    assert texts(path, SST2, {"text": "review"}) == ["good"]
+    assert texts(path, REVIEW, format="none") == ["7"]
+    assert texts(path, SST2, {"text": "review"}, "none") == ["good"]
+    assert texts(file(tmp_path, "b.tsv", "sentence\tlabel\ngood\t1\n"), REVIEW, format="sst2") == ["good"]
     with refused(str(tmp_path / "b.tsv"), "column 'text'", "sentence, label", '--columns "text=sentence"'):
-        texts(tmp_path / "b.tsv", SST2, Naming(format="none"))
+        texts(tmp_path / "b.tsv", SST2, format="none")
     with refused(str(path), "--format sst2", "--columns"):
-        texts(path, SST2, Naming({"text": "review"}, "sst2"))
+        texts(path, SST2, {"text": "review"}, "sst2")
 
 
 def test_a_layout_that_does_not_fit_says_where_it_comes_from(tmp_path: Path) -> None:

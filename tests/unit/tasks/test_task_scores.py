@@ -15,7 +15,7 @@ from sklearn import metrics as reference
 from tolerance import close
 
 from foretext.tasks.files.rows import Row
-from foretext.tasks.labelled import LabelSet, draw, hold_out, label_warnings, order_names
+from foretext.tasks.labelled import LabelSet, hold_out, label_warnings, order_names
 from foretext.tasks.scores.metrics import Scores, format_scores, positive_label, score
 
 
@@ -128,28 +128,6 @@ def test_hold_out_of_rows_that_are_mostly_copies() -> None:
     for seed in range(20):
         valid = hold_out(heavy, seed=seed).valid
         assert len(valid) == 30 and not any(row.texts == ("ok",) for row in valid)
-
-
-@given(st.integers(1, 60), st.integers(0, 5))
-def test_draws_have_the_size_asked_for_and_all_classes_if_they_fit(n: int, seed: int) -> None:
-    rows = rows_with(*["a"] * 50, *["b"] * 8, *["c"] * 2)
-    drawn = draw(rows, n, seed)
-    assert drawn == draw(rows, n, seed)
-    assert len(drawn) == len(set(drawn)) == n
-    if n >= 3:
-        assert {row.label for row in drawn} == {"a", "b", "c"}
-    assert len(draw(rows, n, seed, stratified=False)) == n
-
-
-def test_draws_differ_by_seed_and_refuse_too_many() -> None:
-    rows = rows_with(*["a", "b"] * 50)
-    assert draw(rows, 10, 1) != draw(rows, 10, 2)
-    assert [row.label for row in draw(rows, 10, 1)].count("a") == 5
-    assert len(draw(rows_with(*range(20)), 5, 1)) == 5
-    with complaints.refused("101", "100 rows"):
-        draw(rows, 101, 1)
-    with complaints.refused("stratified"):
-        draw(rows_with(1.0, 2.0), 1, 1, stratified=True)
 
 
 @pytest.mark.parametrize("classes", [2, 5])

@@ -11,7 +11,7 @@ from complaints import names, refused
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretext.tasks.files.predictions import table_text
+from foretext.tasks.files.predictions import output_text
 from foretext.tasks.files.rows import Row, read_rows, rows_from, rows_of, table_from
 from foretext.text.corpus.tables import Table, parse_csv, parse_jsonl, parse_tsv, read_table
 
@@ -210,13 +210,13 @@ CELL = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 @given(st.lists(st.tuples(CELL, CELL), min_size=1, max_size=4))
 def test_csv_round_trip(rows: list[tuple[str, str]]) -> None:
     table = Table("a.csv", ("text", "label"), list(rows), [""] * len(rows))
-    assert parse_csv(table_text(table, "csv"), "a.csv").rows == rows
+    assert parse_csv(output_text(table, "csv"), "a.csv").rows == rows
 
 
 @given(st.lists(st.tuples(CELL, st.none() | st.integers() | st.booleans() | CELL), min_size=1, max_size=4))
 def test_json_lines_round_trip(rows: list[tuple[str, object]]) -> None:
     table = Table("a.jsonl", ("text", "label"), list(rows), [""] * len(rows))
-    assert parse_jsonl(table_text(table, "jsonl"), "a.jsonl").rows == rows
+    assert parse_jsonl(output_text(table, "jsonl"), "a.jsonl").rows == rows
 
 
 def test_a_table_keeps_every_column_and_gives_rows_in_its_order(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from foretext.tasks.layouts.windows import (
     answer_tokens,
     best_answer,
     best_windows,
+    by_word,
     cut,
     fallback_tag,
-    gather_tags,
     running_words,
     span_windows,
     tag_windows,
@@ -307,9 +307,8 @@ def test_each_word_is_tagged_once_where_it_has_the_most_context(
     if sum(sizes) <= room:
         assert len(windows) <= 1
     tags = [[f"tag {word}" for word in window.words] for window in windows]
-    ((found,), missing) = gather_tags([len(sizes)], windows, tags, "O")
-    assert found == tuple(f"tag {word}" if size else "O" for word, size in enumerate(sizes))
-    assert missing == sizes.count(0)
+    (found,) = by_word([len(sizes)], windows, tags)
+    assert found == [f"tag {word}" if size else None for word, size in enumerate(sizes)]
 
 
 def test_the_fallback_tag() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from foretext.text.order import LengthOrder, Order, Source, Turns, shares_of
+from foretext.text.order import LengthOrder, Order, Turns, shares_of
 
 LENGTHS = np.random.default_rng(5).integers(1, 60, 251)
 
@@ -54,8 +54,8 @@ SIZES = (100, 25, 4)
 
 
 def turns(seed: int = 1, unlabelled: int = 70) -> Turns:
-    tasks = [Source(size, Order(size, 5, seed)) for size in SIZES]
-    return Turns(tasks, Source(unlabelled, Order(unlabelled, 5, seed)) if unlabelled else None, seed)
+    tasks = [Order(size, 5, seed) for size in SIZES]
+    return Turns(tasks, Order(unlabelled, 5, seed) if unlabelled else None, seed)
 
 
 def test_shares_follow_the_root_and_add_up() -> None:
@@ -69,7 +69,7 @@ def test_shares_follow_the_root_and_add_up() -> None:
 
 def test_every_second_step_is_unlabelled() -> None:
     order = turns()
-    sources = [order.turn(step).source for step in range(2 * order.steps_per_epoch)]
+    sources = [order.turn(step)[0] for step in range(2 * order.steps_per_epoch)]
     assert order.steps_per_epoch == 2 * (20 + 5 + 1)
     assert sources[1::2] == [3] * len(sources[1::2]) and 3 not in sources[::2]
     for epoch in range(2):
@@ -82,13 +82,13 @@ def test_every_second_step_is_unlabelled() -> None:
 def test_own_steps_follow_each_other_and_a_step_is_a_function_of_its_number() -> None:
     order, seen = turns(), dict.fromkeys(range(4), 0)
     for step in range(order.steps_per_epoch + 20):
-        turn = order.turn(step)
-        assert turn.step == seen[turn.source]
-        seen[turn.source] += 1
+        source, own = order.turn(step)
+        assert own == seen[source]
+        seen[source] += 1
     expected = [order.batch(step) for step in range(60)]
     fresh = turns()
     assert [fresh.batch(step) for step in reversed(range(60))] == expected[::-1]
-    assert [turns(2).turn(step).source for step in range(52)] != [order.turn(step).source for step in range(52)]
+    assert [turns(2).turn(step)[0] for step in range(52)] != [order.turn(step)[0] for step in range(52)]
 
 
 def test_indices_count_through_the_sources() -> None:
@@ -96,11 +96,11 @@ def test_indices_count_through_the_sources() -> None:
     named = [(name, index) for name, size in zip("abcu", (100, 25, 4, 70)) for index in range(size)]
     assert order.starts == [0, 100, 125, 129, 199]
     for step in range(60):
-        turn, (_, indices) = order.turn(step), order.batch(step)
-        own = order.sources[turn.source].order.batch(turn.step)[1]
-        assert [named[index] for index in indices] == [("abcu"[turn.source], one) for one in own]
+        (source, own_step), (_, indices) = order.turn(step), order.batch(step)
+        own = order.sources[source].batch(own_step)[1]
+        assert [named[index] for index in indices] == [("abcu"[source], one) for one in own]
 
 
 def test_one_task_without_text_is_its_own_order() -> None:
-    order = Turns([Source(23, Order(23, 5, 9))], None, 9)
+    order = Turns([Order(23, 5, 9)], None, 9)
     assert [order.batch(step) for step in range(12)] == [Order(23, 5, 9).batch(step) for step in range(12)]

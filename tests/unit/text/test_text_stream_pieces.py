@@ -12,7 +12,7 @@ from complaints import refused
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foretext.text.corpus.token_shards import TokenShards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import LEAST, PieceLengths, PieceOrder, StreamPieces
 
 

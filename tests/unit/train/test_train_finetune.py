@@ -752,7 +752,7 @@ def test_a_signal_while_the_head_is_fitted_leaves_nothing_and_says_so(tmp_path: 
 
 
 def test_encoding_is_told_and_a_signal_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretext.text.corpus.encoding._BATCH_DOCUMENTS", 5)
+    monkeypatch.setattr("foretext.text.tokenizers.base.BATCH_DOCUMENTS", 5)
     told: list[tuple[str, int, int]] = []
     stop = SimpleNamespace(requested=None)
 

@@ -20,8 +20,7 @@ from tolerance import close, doubles
 from foretext.api import LanguageModel, TaskModel
 from foretext.interop.hub import export_hub
 from foretext.runs.report import Reporter
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Encoded, HeadPlan, TaskConfig
+from foretext.tasks.family import Encoded, TaskConfig, family_of
 from foretext.tasks.files.rows import Row
 from foretext.tasks.heads.supervised import Example
 from foretext.tasks.layouts.base import DELIMITER, EXTRACT, START
@@ -192,6 +191,6 @@ def test_the_level_counts_when_an_epoch_is_chosen() -> None:
 def test_a_run_of_an_earlier_version_has_no_factor(tmp_path: Path) -> None:
     clf = scored("gpt", out=tmp_path / "run", validated=True)
     config = replace(clf.model.task_config, shrinks=False)
-    head = family_of("regression").head(HeadPlan(config, clf.model.model_config, clf.model.config.transfer, 0.0))
+    head = family_of("regression").head(config, clf.model.model_config, clf.model.config.transfer, 0.0)
     assert SPREAD not in head.state_dict() and SPREAD in clf.model.task.state_dict()  # type: ignore[union-attr]
     assert spread_of(config, head) == 1.0

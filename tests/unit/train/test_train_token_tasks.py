@@ -32,8 +32,7 @@ from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import encode, example_scores, load_model, mean_losses
 from foretext.runs.report import Reporter
-from foretext.tasks.families import family_of
-from foretext.tasks.family import Reading
+from foretext.tasks.family import Reading, family_of
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.squad import Answer, Question
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
