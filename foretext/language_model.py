@@ -19,8 +19,7 @@ from foretext.config import Setting
 from foretext.errors import UserError
 from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
-from foretext.evaluate.perplexity import Perplexity, memory_of, perplexity_of_both, pseudo_perplexity
-from foretext.evaluate.perplexity import perplexity as measure_perplexity
+from foretext.evaluate.perplexity import Perplexity, perplexity
 from foretext.evaluate.translation import (
     TranslationAttention,
     TranslationScores,
@@ -29,7 +28,6 @@ from foretext.evaluate.translation import (
     translation_attention,
 )
 from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file, word_space
-from foretext.generate.beam_search import Search
 from foretext.generate.many import Written, beam_search, write_many
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
@@ -90,15 +88,7 @@ class LanguageModel(GivesVectors):
         pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
         reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order.
         `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
-        given = given_texts(texts, "texts")
-        memory_of(self.model, memory)
-        if self.model.scored in ("in turn", "in one order"):
-            return measure_perplexity(self.model, given, stride, progress, reporter, memory)
-        if stride is not None:
-            raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
-        if self.model.scored == "both ways":
-            return perplexity_of_both(self.model, given, progress, reporter)
-        return pseudo_perplexity(self.model, given, progress, reporter)
+        return perplexity(self.model, given_texts(texts, "texts"), stride, progress, reporter, memory)
 
     def fill(self, text: str, top: int = 5) -> Filled:
         """The best `top` pieces for each blank ([MASK]; <mask> for RoBERTa and XLNet) of `text`, with probabilities."""
@@ -169,7 +159,7 @@ class LanguageModel(GivesVectors):
 
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
         """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
-        return translate_lines(self.model, given_texts(texts, "texts"), Search(beams=beams), progress)
+        return translate_lines(self.model, given_texts(texts, "texts"), beams, progress)
 
     def translation_attention(
         self,
@@ -181,7 +171,7 @@ class LanguageModel(GivesVectors):
         """For each text where the decoder looks for each word that it writes: `weights` [target words, source words],
         of the run's own translation, as `translate` gives it, or of the one in `targets`."""
         given = None if targets is None else given_texts(targets, "targets")
-        return translation_attention(self.model, given_texts(texts, "texts"), Search(beams=beams), given, progress)
+        return translation_attention(self.model, given_texts(texts, "texts"), beams, given, progress)
 
     def translation_scores(
         self,
@@ -194,7 +184,7 @@ class LanguageModel(GivesVectors):
     ) -> TranslationScores:
         """Loss, perplexity and BLEU on two files, line n of one the translation of line n of the other. `language` of
         the target chooses how BLEU tells words apart (zh, ja, ko)."""
-        return score_files(self.model, source, target, Search(beams=beams), language, errors, progress)
+        return score_files(self.model, source, target, beams, language, errors, progress)
 
     @property
     def knowledge(self) -> TextKnowledge | None:

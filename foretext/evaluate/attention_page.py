@@ -18,7 +18,6 @@ import torch
 
 from foretext.errors import UserError
 from foretext.evaluate.translation import translation_attention
-from foretext.generate.beam_search import Search
 from foretext.runs.model import SavedModel
 from foretext.runs.reading import Reading, read_as, told_apart
 
@@ -54,7 +53,7 @@ def _translation_page(model: SavedModel, text: str, target: str | None) -> str:
     if target is not None and not target.strip():
         raise UserError("--target has no words; give a translation, or leave it out for the run's own")
     _check_words("text", len(model.tokenizer.encode(text)))
-    (found,) = translation_attention(model, [text], Search(), None if target is None else [target])
+    (found,) = translation_attention(model, [text], targets=None if target is None else [target])
     _check_words("translation", len(found.target))
     title = f"{model.system.name} {model.info.size}"
     return render_translation(found.source, found.target, found.weights, title, found.unknown)

@@ -2,7 +2,7 @@
 
 `grow` is asked by rows: which rows of the last step go on, and with which word each. It gives the log-probabilities of
 the words after them. Rows that are done leave at once: each step works on the hypotheses that still grow, and on no
-others. Two things use it: translation (`beam_search`, over the model of `nn/recurrent/cove.py`), and the
+others. Two things use it: translation (`search_translations`, over the model of `nn/recurrent/cove.py`), and the
 continuation of a prompt (`generate/many.py`).
 
 Beam search keeps for each text the best `beams` unfinished hypotheses by the sum of their log-probabilities. One that
@@ -19,66 +19,29 @@ the rest.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from foretext.errors import refuse_if
-
-
-class SteppingModel(Protocol):
-    def decode_step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Logits [B, V] of the word after these, and the state with them read."""
-
-
-@dataclass(frozen=True)
-class Symbols:
-    """Ids with a meaning: what every target begins after, what ends it, and what is never written."""
-
-    start: int
-    end: int
-    never: tuple[int, ...] = ()
-
-
-def check_beams(beams: int) -> None:
-    whole = isinstance(beams, int) and not isinstance(beams, bool)
-    refuse_if(not whole or beams < 1, f"beams must be a whole number, at least 1, not {beams!r}")
-
-
-@dataclass(frozen=True)
-class Search:
-    """A sentence of S words may have up to `ratio` · S + `extra` words in its translation."""
-
-    beams: int = 5
-    power: float = 1.0  # of the length, for its normalisation
-    ratio: float = 2.0
-    extra: int = 10
-
-    def __post_init__(self) -> None:
-        check_beams(self.beams)
-        refuse_if(not self.power >= 0, f"the power of the length must be 0 or more, not {self.power!r}")
-        refuse_if(
-            self.ratio < 0 or self.extra < 0 or self.ratio + self.extra < 1,
-            f"the limit {self.ratio} · words + {self.extra} leaves no room for a translation",
-        )
-
-    def limits(self, lengths: Iterable[int]) -> list[int]:
-        return [max(1, int(self.ratio * length + self.extra)) for length in lengths]
+from foretext.text.words.word_list import START, UNKNOWN
 
 
 @dataclass(frozen=True)
 class Hypothesis:
     """A text without its end symbol. `log_probability` is of all its words and, if it `ended` by that symbol, of the
-    end; `stopped`: by a stop string. `gains`: each word's log-probability by the model itself, where that is known."""
+    end; `stopped`: by a stop string. `gains`: each word's log-probability by the model itself, where that is known.
+    `row`: of the last step, that it comes from."""
 
     ids: tuple[int, ...]
     log_probability: float
-    ended: bool
+    ended: bool = False
     stopped: bool = False
     gains: tuple[float, ...] = ()
+    row: int = 0
 
     def score(self, power: float) -> float:
         return self.log_probability / max(1, len(self.ids) + self.ended) ** power
@@ -86,7 +49,8 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Rules:
-    """`end`: the end symbol, if there is one. `stops`: whether a text ends with these words."""
+    """`power`: of the length, for its normalisation. `end`: the end symbol, if there is one. `stops`: whether a text
+    ends with these words."""
 
     beams: int
     power: float
@@ -94,20 +58,14 @@ class Rules:
     patient: bool = False
     stops: Callable[[tuple[int, ...]], bool] = lambda ids: False
 
+    def __post_init__(self) -> None:
+        whole = isinstance(self.beams, int) and not isinstance(self.beams, bool)
+        refuse_if(not whole or self.beams < 1, f"beams must be a whole number, at least 1, not {self.beams!r}")
+
     def rank(self, one: Hypothesis) -> tuple[bool, float]:
         """For sorting: what has ended before what has not, unless the search is patient, then by score, the best
         first."""
         return not self.patient and not one.ended, -one.score(self.power)
-
-
-@dataclass(frozen=True)
-class _Growing:
-    """An unfinished hypothesis, and the row of the last step that it comes from."""
-
-    row: int
-    ids: tuple[int, ...]
-    total: float
-    gains: tuple[float, ...] = ()
 
 
 # Rows that go on and their words (none at the start) → log-probabilities [rows, V] that are searched, −∞ for what is
@@ -118,7 +76,7 @@ Grow = Callable[[list[int], list[int]], tuple[Tensor, Tensor | None]]
 def search(grow: Grow, limits: Sequence[int], rules: Rules) -> list[list[Hypothesis]]:
     """The best hypotheses of each text, at most `beams`, the best first."""
     done: list[list[Hypothesis]] = [[] for _ in limits]
-    live = {number: [_Growing(number, (), 0.0)] for number in range(len(limits))}
+    live = {number: [Hypothesis((), 0.0, row=number)] for number in range(len(limits))}
     while live:
         beams = [one for beam in live.values() for one in beam]
         scores, own = grow([one.row for one in beams], [one.ids[-1] for one in beams if one.ids])
@@ -126,69 +84,71 @@ def search(grow: Grow, limits: Sequence[int], rules: Rules) -> list[list[Hypothe
         values, words = (part.tolist() for part in scores.topk(min(2 * rules.beams, scores.shape[1]), dim=1))
         rows = itertools.count()
         for number, beam in list(live.items()):
-            grown = [pair for one, row in zip(beam, rows) for pair in _grown(one, row, values[row], words[row])]
+            grown = [new for one, row in zip(beam, rows) for new in _grown(one, row, values[row], words[row])]
             live[number] = _sort_out(grown, done[number], own, rules)
             if not _goes_on(live[number], done[number], limits[number], rules):
                 del live[number]
     return [sorted(found, key=rules.rank)[: rules.beams] for found in done]
 
 
-def _grown(one: _Growing, row: int, gains: list[float], words: list[int]) -> list[tuple[_Growing, _Growing]]:
-    """A hypothesis before and after each of the words that may follow it."""
-    found = zip(gains, words)
-    return [(one, _Growing(row, (*one.ids, word), one.total + gain)) for gain, word in found if gain > -torch.inf]
+def _grown(one: Hypothesis, row: int, gains: list[float], words: list[int]) -> list[Hypothesis]:
+    """A hypothesis with each of the words that may follow it."""
+    return [
+        replace(one, ids=(*one.ids, word), log_probability=one.log_probability + gain, row=row)
+        for gain, word in zip(gains, words)
+        if gain > -torch.inf
+    ]
 
 
-def _sort_out(
-    grown: list[tuple[_Growing, _Growing]], done: list[Hypothesis], own: Tensor | None, rules: Rules
-) -> list[_Growing]:
-    """The best `beams` that go on, of hypotheses before and after their next word; what ends goes to `done`."""
-    kept: list[_Growing] = []
-    best = sorted(grown, key=lambda pair: -pair[1].total)[: 2 * rules.beams]
-    for place, (before, one) in enumerate(best):
+def _sort_out(grown: list[Hypothesis], done: list[Hypothesis], own: Tensor | None, rules: Rules) -> list[Hypothesis]:
+    """The best `beams` that go on, of hypotheses with their next word; what ends goes to `done`."""
+    kept: list[Hypothesis] = []
+    best = sorted(grown, key=lambda one: -one.log_probability)[: 2 * rules.beams]
+    for place, one in enumerate(best):
         if one.ids[-1] == rules.end:
             if rules.patient or place < rules.beams:
-                done.append(Hypothesis(before.ids, one.total, True, gains=before.gains))
+                done.append(replace(one, ids=one.ids[:-1], ended=True))
             continue
-        gains = () if own is None else (*before.gains, float(own[one.row, one.ids[-1]]))
+        if own is not None:
+            one = replace(one, gains=(*one.gains, float(own[one.row, one.ids[-1]])))
         if rules.stops(one.ids):
-            done.append(Hypothesis(one.ids, one.total, False, True, gains))
+            done.append(replace(one, stopped=True))
             continue
-        kept.append(_Growing(one.row, one.ids, one.total, gains))
+        kept.append(one)
         if len(kept) == rules.beams:
             break
     return kept
 
 
-def _goes_on(kept: list[_Growing], done: list[Hypothesis], limit: int, rules: Rules) -> bool:
+def _goes_on(kept: list[Hypothesis], done: list[Hypothesis], limit: int, rules: Rules) -> bool:
     """Whether a text is searched on; what is cut off at its limit goes to `done`."""
     if not kept:
         return False
     if len(kept[0].ids) >= limit:
-        done += [Hypothesis(one.ids, one.total, False, gains=one.gains) for one in kept]
+        done += kept
         return False
     return not _enough(done, kept[0], limit, rules)
 
 
-def _enough(done: list[Hypothesis], best: _Growing, limit: int, rules: Rules) -> bool:
+def _enough(done: list[Hypothesis], best: Hypothesis, limit: int, rules: Rules) -> bool:
     """Whether as many have ended as are wanted; for a patient search also whether nothing that goes on can come among
     them. Its sum can only fall; a positive power helps long ones."""
     if len(done) < rules.beams or not rules.patient:
         return len(done) >= rules.beams
     worst = sorted((one.score(rules.power) for one in done), reverse=True)[rules.beams - 1]
-    return best.total / (limit if rules.power > 0 else len(best.ids)) ** rules.power <= worst
+    return best.log_probability / (limit if rules.power > 0 else len(best.ids)) ** rules.power <= worst
 
 
 @torch.no_grad()
-def beam_search(
-    model: SteppingModel,
+def search_translations(
+    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
     state: Any,
     limits: Sequence[int],
-    symbols: Symbols,
-    wanted: Search,
+    rules: Rules,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best translations of each sentence, the best first; `state` is the model's before the first word."""
+    """The best translations of each sentence, the best first, by `Translator.decode_step`; `state` is the model's
+    before the first word."""
     there = len(limits)
 
     def grow(rows: list[int], words: list[int]) -> tuple[Tensor, None]:
@@ -196,10 +156,9 @@ def beam_search(
         if rows != list(range(there)):
             state = state.pick(torch.tensor(rows, device=device))
         there = len(rows)
-        logits_BV, state = model.decode_step(torch.tensor(words or [symbols.start] * there, device=device), state)
+        logits_BV, state = step(torch.tensor(words or [START] * there, device=device), state)
         gains_BV = torch.log_softmax(logits_BV, dim=1)
-        if symbols.never:
-            gains_BV[:, list(symbols.never)] = -torch.inf
+        gains_BV[:, [START, UNKNOWN]] = -torch.inf  # which are never written
         return gains_BV.cpu(), None
 
-    return search(grow, limits, Rules(wanted.beams, wanted.power, symbols.end))
+    return search(grow, limits, rules)

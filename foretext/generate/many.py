@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from foretext.errors import refuse_if
-from foretext.generate.beam_search import Rules, check_beams, search
+from foretext.generate.beam_search import Rules, search
 from foretext.generate.sampling import (
     Decoder,
     Sampling,
@@ -136,7 +136,6 @@ def beam_search(
     are put aside. It stops when no continuation can beat the worst of `beams` that have ended, or at `max_tokens`,
     where what goes on counts too.
     """
-    check_beams(beams)
     Sampling(max_tokens, repetition_penalty=repetition_penalty)  # which says what these may be
     refuse_if(model.info.direction != "forward", "beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)
@@ -145,6 +144,10 @@ def beam_search(
     def text_of(ids: Sequence[int]) -> str:
         return "".join(text_pieces(model.tokenizer, iter(ids), begins))
 
+    def stops(ids: Sequence[int]) -> bool:
+        return any(one and one in text_of(ids) for one in stop)
+
+    rules = Rules(beams, length_penalty, model.tokenizer.end, patient=True, stops=stops)
     decoder = Decoder(model, [asked])
 
     def grow(rows: list[int], tokens: list[int]) -> tuple[Tensor, Tensor]:
@@ -157,11 +160,8 @@ def beam_search(
         scores = scores.masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
         return scores, torch.log_softmax(logits, dim=-1)
 
-    def stops(ids: Sequence[int]) -> bool:
-        return any(one and one in text_of(ids) for one in stop)
-
     found = []
-    for one in search(grow, [max_tokens], Rules(beams, length_penalty, decoder.end, patient=True, stops=stops))[0]:
+    for one in search(grow, [max_tokens], rules)[0]:
         ending: Ending = "stop" if one.stopped else "end" if one.ended else "length"
         text = "".join(stop_at(iter([text_of(one.ids)]), stop))
         found.append((Written(text, one.ids, one.gains, ending), one.score(length_penalty)))
