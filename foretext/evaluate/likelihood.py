@@ -60,15 +60,12 @@ class Likelihood:
 
 
 @dataclass(frozen=True)
-class _Branch:
-    """A piece of work: a context (after the shared tokens, if they are used) and the completions read behind it."""
+class _Branch(Query):
+    """A piece of work: a query, or some of its completions, without the shared tokens if these are read before it."""
 
-    query: int
-    first: int  # number of its first completion
-    context: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]
-    cut: int
-    parts: tuple[int, ...]
+    query: int = 0
+    first: int = 0  # number of its first completion in the query
+    cut: int = 0
 
     @property
     def length(self) -> int:
@@ -187,7 +184,8 @@ def _branches(query: Query, number: int, shared: int, room: int) -> Iterator[_Br
         while last < len(query.completions) and (last == first or size + len(query.completions[last]) <= room):
             size += len(query.completions[last]) - 1
             last += 1
-        yield _Branch(number, first, context, query.completions[first:last], 0, query.parts[first:last])
+        parts = query.parts[first:last]
+        yield _Branch(context, query.completions[first:last], query.where, parts, number, first)
         first = last
 
 
@@ -201,8 +199,8 @@ def _alone(query: Query, number: int, room: int) -> Iterator[_Branch]:
                 f"does not fit the model's context of {room:,}; shorten it or leave the row out"
             )
         context = query.context[-left:]
-        cut = len(query.context) - len(context)
-        yield _Branch(number, which, context, (completion,), cut, query.parts[which : which + 1])
+        cut, parts = len(query.context) - len(context), query.parts[which : which + 1]
+        yield _Branch(context, (completion,), query.where, parts, number, which, cut)
 
 
 def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
@@ -218,32 +216,27 @@ def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
 
 def _read(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
     """One pass over a group: contexts at the positions from `start` on, completions behind them, side by side."""
-    longest = group[0].length
-    ids = torch.zeros(len(group), longest, dtype=torch.long)
-    positions = torch.zeros(len(group), longest, dtype=torch.long)
-    attend = torch.zeros(len(group), longest, longest, dtype=torch.bool)
-    rows: list[int] = []
-    columns: list[int] = []
-    targets: list[int] = []
+    texts, positions, owners = ([list[int]() for _ in group] for _ in range(3))  # owner 0: the context
+    rows, columns, targets = list[int](), list[int](), list[int]()
     for row, branch in enumerate(group):
         size = len(branch.context)
-        ids[row, :size] = torch.tensor(branch.context)
-        positions[row, :size] = torch.arange(start, start + size)
-        attend[row, :size, :size] = torch.ones(size, size, dtype=torch.bool).tril()
-        place = size
-        for tokens in branch.completions:
-            end = place + len(tokens) - 1
-            ids[row, place:end] = torch.tensor(tokens[:-1], dtype=torch.long)
-            positions[row, place:end] = torch.arange(start + size, start + size + end - place)
-            attend[row, place:end, :size] = True
-            attend[row, place:end, place:end] = torch.ones(end - place, end - place, dtype=torch.bool).tril()
+        texts[row] += branch.context
+        positions[row] += range(start, start + size)
+        owners[row] += [0] * size
+        for number, tokens in enumerate(branch.completions, 1):
+            place, read = len(texts[row]), len(tokens) - 1
+            texts[row] += tokens[:-1]
+            positions[row] += range(start + size, start + size + read)
+            owners[row] += [number] * read
             rows += [row] * len(tokens)
-            columns += [size - 1, *range(place, end)]
+            columns += [size - 1, *range(place, place + read)]
             targets += tokens
-            place = end
-        attend[row, place:, place:] = torch.eye(longest - place, dtype=torch.bool)  # padding sees itself
+    (ids_BT, _), (positions_BT, _), (owners_BT, _) = padded(texts), padded(positions), padded(owners, fill=-1)
+    # A token sees those before it that are of the context, or of its own completion; padding sees itself at least.
+    of_context, of_its_own = owners_BT[:, None] == 0, owners_BT[:, None] == owners_BT[:, :, None]
+    attend_BTT = (of_context | of_its_own).tril()
     device = next(trunk.parameters()).device
-    batch = Batch(ids, positions_BT=positions, attend_BTT=attend).to(device)
+    batch = Batch(ids_BT, positions_BT=positions_BT, attend_BTT=attend_BTT).to(device)
     top = trunk(batch, state).top[torch.tensor(rows), torch.tensor(columns)]
     return _sums(trunk, group, top, torch.tensor(targets, device=device))
 
