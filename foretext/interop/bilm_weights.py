@@ -24,6 +24,7 @@ are what stands between white space, for the texts that the model has learned fr
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -49,6 +50,7 @@ from foretext.text.words.characters import CHARACTERS
 
 _MOST_OPTIONS = 1_000_000  # bytes of options.json
 _MOST = 1 << 31  # of any number in it
+_TABLES = ("lstm", "char_cnn")
 _PLAIN_FILTERS = (1, 2, 3)  # of hdf5: deflate, shuffle, checksum; others are loaded from plug-ins
 _CHUNK = 1 << 26  # bytes that hdf5 may have to unpack at a time
 
@@ -81,33 +83,30 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
         "char_cnn" not in options,
         f"{path}: no 'char_cnn': it reads word ids, not characters; give a model that reads characters",
     )
-    lstm, cnn = _table(options, "lstm", path), _table(options, "char_cnn", path)
+    lstm, cnn = (_field(options, name, path, lambda said: isinstance(said, dict), "an object") for name in _TABLES)
     characters = _whole(cnn, "n_characters", path)
     refuse_if(
         characters not in (CHARACTERS - 1, CHARACTERS),  # as it was trained, and as it was published
         f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are known here",
     )
-    activation: Any = cnn.get("activation")
-    refuse_if(
-        activation not in ("relu", "tanh"), f"{path}: 'activation' must be relu or tanh, not {_shown(activation)}"
-    )
-    filters = _filters(cnn, path)
+    embedding = _field(cnn, "embedding", path, lambda said: isinstance(said, dict), "an object")
+    filters = _field(cnn, "filters", path, _are_filters, "a list of [width, count]")
     words = CharEncoderConfig(
         width=_whole(lstm, "projection_dim", path),
         filter_widths=tuple(width for width, _ in filters),
         filter_counts=tuple(count for _, count in filters),
-        embedding=_whole(_table(cnn, "embedding", path), "dim", path),
+        embedding=_whole(embedding, "dim", path),
         characters=CHARACTERS,
         length=_whole(cnn, "max_characters_per_token", path),
         highways=_whole(cnn, "n_highway", path, none=0),
-        activation=activation,
+        activation=_field(cnn, "activation", path, lambda said: said in ("relu", "tanh"), "relu or tanh"),
     )
     config = BilmTrunkConfig(
         vocabulary=0,
         layers=_whole(lstm, "n_layers", path, none=1),
         cells=_whole(lstm, "dim", path),
-        cell_clip=_bound(lstm, "cell_clip", path),
-        state_clip=_bound(lstm, "proj_clip", path),
+        cell_clip=float(_field(lstm, "cell_clip", path, _is_bound, "a bound", none=0.0)),
+        state_clip=float(_field(lstm, "proj_clip", path, _is_bound, "a bound", none=0.0)),
         residual=bool(lstm.get("use_skip_connections", False)),
         words=words,
     )
@@ -115,39 +114,32 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
     return config
 
 
-def _table(options: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    refuse_if(not isinstance(options.get(name), dict), f"{path}: field {name!r} must be an object; get the file again")
-    return options[name]
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+def _field(
+    options: dict[str, Any], name: str, path: Path, fits: Callable[[Any], bool], wanted: str, none: Any = None
+) -> Any:
+    """What the options say, if it `fits`; `none`: what it is where they say nothing."""
+    said = none if options.get(name) is None else options[name]
+    refuse_if(not fits(said), f"{path}: field {name!r} must be {wanted}, not {_shown(said)}; get the file again")
+    return said
 
 
 def _whole(options: dict[str, Any], name: str, path: Path, none: int | None = None) -> int:
-    value: Any = none if options.get(name) is None else options[name]
-    wrong = f"{path}: field {name!r} must be a whole number, not {_shown(value)}; get the file again"
-    refuse_if(not _is_whole(value), wrong)
-    return value
+    found: int = _field(options, name, path, _is_whole, "a whole number", none)
+    return found
 
 
-def _bound(options: dict[str, Any], name: str, path: Path) -> float:
-    value: Any = 0.0 if options.get(name) is None else options[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
-        raise UserError(f"{path}: field {name!r} must be a bound, not {_shown(value)}; get the file again")
-    return float(value)
+def _is_bound(said: Any) -> bool:
+    return isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < _MOST
 
 
-def _filters(cnn: dict[str, Any], path: Path) -> list[tuple[int, int]]:
-    filters: Any = cnn.get("filters")
-    refuse_if(
-        not isinstance(filters, list)
-        or not all(
-            isinstance(pair, list) and len(pair) == 2 and all(_is_whole(one) for one in pair) for pair in filters
-        ),
-        f"{path}: field 'filters' must be a list of [width, count]; get the file again",
+def _is_whole(said: Any) -> bool:
+    return isinstance(said, int) and _is_bound(said)
+
+
+def _are_filters(said: Any) -> bool:
+    return isinstance(said, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_is_whole, pair)) for pair in said
     )
-    return [(width, count) for width, count in filters]
 
 
 def _shown(value: Any) -> str:

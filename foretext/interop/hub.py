@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +33,6 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
 from foretext.systems.hub_names import HEAD, HubNames
 from foretext.tasks.layouts.base import FramedLayout
-from foretext.text.corpus.text_files import umask
 from foretext.text.tokenizers.base import Tokenizer
 
 _POSITIONS = "positions.weight"
@@ -229,18 +227,15 @@ def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]
     out = out.absolute()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        try:
-            aside.chmod(0o777 & ~umask())
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+            aside = Path(scratch) / out.name
+            aside.mkdir()
             for name, data in files.items():
                 write_new(aside / name, data)
             write_new(aside / "model.safetensors", tensors, {"format": "pt"})
             if out.exists():
                 out.rmdir()
             aside.rename(out)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was left behind") from None
 

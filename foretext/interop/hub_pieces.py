@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -150,17 +149,12 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
 
 
 def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
-    """All pieces with their ids, and the names of the added ones, which are special: a word that is sought in a text
-    before it is split is more than ours can do."""
+    """All pieces with their ids, and the names of the added ones, which are special (`check_added`)."""
     refuse_if(
         not isinstance(vocabulary, dict), f"{path}: field 'vocab' must hold pieces and their ids; get the file again"
     )
     ids, added = dict(vocabulary), added_tokens(data, path)
     put_together(ids, added, path)
-    word = next((one["content"] for one in data.get("added_tokens") or [] if one.get("special") is False), None)
-    refuse_if(
-        word is not None, f"{path}: the word {word!r} is added to the pieces, and no special token: it cannot be read"
-    )
     return ids, sorted(added, key=ids.__getitem__)
 
 
@@ -269,25 +263,16 @@ _OTHER = "this is another model's tokenizer: put the right one there, or correct
 _ROLES = ("bos", "eos", "pad")
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a folder says of its tokenizer beside the vocabulary; empty where a file is not there."""
-
-    folder: Path
-    settings: Mapping[str, Any]  # tokenizer_config.json
-    whole: Mapping[str, Any]  # tokenizer.json
-
-
-def said_in(folder: Path) -> Said:
-    return Said(folder, json_in(folder / SETTINGS), json_in(folder / WHOLE))
-
-
 def with_end(
-    tokenizer: Tokenizer, config: Mapping[str, Any], beside: Said, rows: int, where: Path, notes: list[str]
+    tokenizer: Tokenizer,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    rows: int,
+    where: Path,
+    notes: list[str],
 ) -> Tokenizer:
-    """The tokenizer with its end of text known by our name for it; `config`: config.json, `rows`: of the model's token
-    table."""
-    settings = beside.settings
+    """The tokenizer with its end of text known by our name for it; `config`: config.json, `settings`:
+    tokenizer_config.json, `rows`: of the model's token table."""
     for role in _ROLES:
         _check_role(tokenizer, role, config.get(f"{role}_token_id"), _name(settings.get(f"{role}_token")), rows, where)
     if END in tokenizer.specials:
@@ -328,29 +313,26 @@ def _renamed(tokenizer: Tokenizer, old: str, new: str) -> Tokenizer:
     return tokenizer_from_json(json.dumps(data), "the tokenizer")
 
 
-def check_added(beside: Said) -> None:
+def check_added(folder: Path) -> None:
     """Refuses tokens that were added as ordinary text: there a text that spells one has its id, here it has not."""
-    listed, decoder = beside.whole.get("added_tokens"), beside.settings.get("added_tokens_decoder")
-    found = {
-        WHOLE: listed if isinstance(listed, list) else [],
-        SETTINGS: list(decoder.values()) if isinstance(decoder, dict) else [],
-    }
-    for name, entries in found.items():
+    listed = json_in(folder / WHOLE).get("added_tokens")
+    decoder = _object(json_in(folder / SETTINGS).get("added_tokens_decoder"))
+    for name, entries in ((WHOLE, listed if isinstance(listed, list) else []), (SETTINGS, list(decoder.values()))):
         words = [one.get("content") for one in entries if isinstance(one, dict) and one.get("special") is False]
         refuse_if(
             words,
-            f"{beside.folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which "
+            f"{folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which "
             "cannot be read: texts that spell it would get other ids here; import a folder whose added tokens "
             "are special",
         )
 
 
-def note_begin(beside: Said, notes: list[str]) -> None:
+def note_begin(folder: Path, notes: list[str]) -> None:
     """Says if the tokenizer puts a token before every text by itself, which ours does not."""
-    step = beside.whole.get("post_processor")
-    template = isinstance(step, dict) and step.get("type") == "TemplateProcessing" and "SpecialToken" in str(step)
-    if template or beside.settings.get("add_bos_token") is True:
+    step = _object(json_in(folder / WHOLE).get("post_processor"))
+    template = step.get("type") == "TemplateProcessing" and "SpecialToken" in str(step)
+    if template or json_in(folder / SETTINGS).get("add_bos_token") is True:
         notes.append(
-            f"{beside.folder}: its tokenizer puts special tokens round every text by itself; here {END} stands before "
+            f"{folder}: its tokenizer puts special tokens round every text by itself; here {END} stands before "
             "a document and nothing else is added, so the ids of a text alone differ by them"
         )

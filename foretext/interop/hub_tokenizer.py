@@ -32,7 +32,6 @@ from foretext.interop.hub_pieces import (
     json_in,
     note_begin,
     put_together,
-    said_in,
     unigram_library,
     unigram_of_file,
     unigram_of_library,
@@ -221,20 +220,20 @@ def read_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
     system. What a user must know about it is put into `notes`."""
+    own = (folder / OWN).is_file()
+    if not own:
+        check_added(folder)
     tokenizer, where = _read(folder, names.vocabularies)
     _check_pieces(tokenizer, names, rows, where)
     unused = [f"<|unused{number}|>" for number in range(rows - tokenizer.size)]
-    beside, own = said_in(folder), where.name == OWN
-    if not own:
-        check_added(beside)
     if names.ids != OPENAI_IDS:
         _check_roles(tokenizer, names.ids, config, rows, where)
         return tokenizer.with_specials(unused)
     if not own:
-        note_begin(beside, notes)
+        note_begin(folder, notes)
         if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
             notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
-    return with_end(tokenizer, config, beside, rows, where, notes).with_specials(unused)
+    return with_end(tokenizer, config, json_in(folder / SETTINGS), rows, where, notes).with_specials(unused)
 
 
 def _check_pieces(tokenizer: Tokenizer, names: HubNames, rows: int, where: Path) -> None:
