@@ -155,7 +155,8 @@ class LanguageModel(GivesVectors):
         repetition_penalty: float = 1.0,
     ) -> list[tuple[Written, float]]:
         """The most likely continuations that a search with so many beams finds, best first, and their scores."""
-        return beam_search(self.model, _prompt(prompt), beams, max_tokens, 1.0, _stops(stop), repetition_penalty)
+        sampling = Sampling(max_tokens, stop=_stops(stop), repetition_penalty=repetition_penalty)
+        return beam_search(self.model, _prompt(prompt), beams, sampling)
 
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
         """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""

@@ -114,8 +114,7 @@ def _best(model: SavedModel, prompts: list[str], sampling: Sampling, beams: int)
     from foretext.generate.many import beam_search, write_in_turn
 
     if beams:
-        most, stop, penalty = sampling.max_tokens, sampling.stop, sampling.repetition_penalty
-        return (beam_search(model, one, beams, most, 1.0, stop, penalty)[0][0] for one in prompts)
+        return (beam_search(model, one, beams, sampling)[0][0] for one in prompts)
     return write_in_turn(model, prompts, sampling)
 
 

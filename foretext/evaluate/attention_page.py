@@ -73,8 +73,7 @@ def _sequence(model: SavedModel, text: str) -> Reading:
             raise UserError(
                 f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"
             )
-        specials = dict(model.tokenizer.specials)
-        frame = model.system.build_layout(specials, model.model_config.reads, model.info.direction).frame(ids)
+        frame = model.layout.frame(ids)
         return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
     reading = read_as(model, ids)
     if reading.count == len(ids):

@@ -108,7 +108,7 @@ def perplexity(
     stride = _checked_stride(model, context, stride)
     encoded, tokens = _encoded(model, texts, reporter)
     whole = max(len(ids) for ids in encoded) + 1
-    windows = [list(_windows(face, encoded, context or whole, stride or whole)) for face in faces]
+    windows = [list(windows_of(face, encoded, context or whole, stride or whole)) for face in faces]
     predicted = sum(count for own in windows for _, count in own)
     if not predicted:
         raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
@@ -203,7 +203,7 @@ def _exp(nats: float) -> float:
         return math.inf
 
 
-def _windows(model: SavedModel, encoded: Sequence[list[int]], context: int, stride: int) -> Iterator[_Window]:
+def windows_of(model: SavedModel, encoded: Sequence[list[int]], context: int, stride: int) -> Iterator[_Window]:
     """Windows of at most context + 1 ids (inputs and, shifted, targets) in which each id is a target just once."""
     start = [] if model.tokenizer.end is None else [model.tokenizer.end]
     for ids in encoded:

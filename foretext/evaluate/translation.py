@@ -102,7 +102,7 @@ def translations(
 ) -> list[Hypothesis]:
     """The best that the search finds for each source, in their order; of one without words, one without words. A
     sentence of S words may have up to 2 S + 10 words in its translation. One beam is greedy search."""
-    rules = Rules(beams, 1.0, END)
+    rules = Rules(beams, END)
     trunk.eval()
     objective.eval()
     device = next(trunk.parameters()).device

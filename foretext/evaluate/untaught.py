@@ -164,8 +164,6 @@ class Pair:
 class WrittenRound:
     """One draw of examples: what was written, its scores, and the rows whose prompt lost its beginning."""
 
-    shots: int
-    seed: int
     texts: tuple[str, ...]
     scores: dict[str, float]
     cut: int
@@ -224,7 +222,7 @@ def answer_pairs(
         chosen = drawn_examples(known, [row.given for row in rows], shots, seed, lambda pair: pair.given)
         texts, cut = _write(model, task, rows, chosen, progress)
         scores, note = score_written(task, texts, [row.wanted for row in rows], language)
-        rounds.append(WrittenRound(shots, seed, tuple(texts), scores, cut, note))
+        rounds.append(WrittenRound(tuple(texts), scores, cut, note))
     return rounds
 
 

@@ -11,7 +11,7 @@ case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -147,7 +147,8 @@ class WordSpace:
         for name, questions in sections:
             rows = [tuple(self._folded.get(word.upper(), -1) for word in question) for question in questions]
             known = np.array([row for row in rows if min(row) >= 0], dtype=np.int64).reshape(-1, 4)
-            right = sum(int((self._answers(part) == part[:, 3]).sum()) for part in _parts(known))
+            parts = np.split(known, range(_AT_A_TIME, len(known), _AT_A_TIME))
+            right = sum(int((self._answers(part) == part[:, 3]).sum()) for part in parts)
             found.append(Section(name, right, len(known), len(questions)))
         whole = Analogies(tuple(found))
         if not whole.whole.known:
@@ -159,11 +160,6 @@ class WordSpace:
         cosines_NW = (b_ND - a_ND + c_ND) @ self.units_WD[:MOST_WORDS].T
         np.put_along_axis(cosines_NW, known_N4[:, :3], -np.inf, axis=1)
         return cosines_NW.argmax(axis=1)
-
-
-def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(rows), _AT_A_TIME):
-        yield rows[start : start + _AT_A_TIME]
 
 
 def word_space(model: SavedModel) -> WordSpace:

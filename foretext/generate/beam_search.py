@@ -10,10 +10,9 @@ ends is put aside if it is among the `beams` best of its step. A text is done wh
 of words. A `patient` search puts every end aside that comes before the last that is kept, and goes on until nothing
 that grows can come among the best.
 
-Length normalisation: the ended hypotheses of a text are compared by (Σ log p) / n^power, where n counts its words and
-the end symbol; power 1 is the mean, 0 the plain sum. What was cut off at the limit (n: its words) comes after
-everything that has ended, for a translation that does not end mostly repeats itself; in a patient search it counts like
-the rest.
+The ended hypotheses of a text are compared by (Σ log p) / n, where n counts its words and the end symbol. What was cut
+off at the limit (n: its words) comes after everything that has ended, for a translation that does not end mostly
+repeats itself; in a patient search it counts like the rest.
 """
 
 from __future__ import annotations
@@ -43,17 +42,17 @@ class Hypothesis:
     gains: tuple[float, ...] = ()
     row: int = 0
 
-    def score(self, power: float) -> float:
-        return self.log_probability / max(1, len(self.ids) + self.ended) ** power
+    @property
+    def score(self) -> float:
+        """The mean log-probability of a word, the end symbol counted."""
+        return self.log_probability / max(1, len(self.ids) + self.ended)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """`power`: of the length, for its normalisation. `end`: the end symbol, if there is one. `stops`: whether a text
-    ends with these words."""
+    """`end`: the end symbol, if there is one. `stops`: whether a text ends with these words."""
 
     beams: int
-    power: float
     end: int | None
     patient: bool = False
     stops: Callable[[tuple[int, ...]], bool] = lambda ids: False
@@ -65,7 +64,7 @@ class Rules:
     def rank(self, one: Hypothesis) -> tuple[bool, float]:
         """For sorting: what has ended before what has not, unless the search is patient, then by score, the best
         first."""
-        return not self.patient and not one.ended, -one.score(self.power)
+        return not self.patient and not one.ended, -one.score
 
 
 # Rows that go on and their words (none at the start) → log-probabilities [rows, V] that are searched, −∞ for what is
@@ -132,11 +131,11 @@ def _goes_on(kept: list[Hypothesis], done: list[Hypothesis], limit: int, rules: 
 
 def _enough(done: list[Hypothesis], best: Hypothesis, limit: int, rules: Rules) -> bool:
     """Whether as many have ended as are wanted; for a patient search also whether nothing that goes on can come among
-    them. Its sum can only fall; a positive power helps long ones."""
+    them. Its sum can only fall, and the longer it gets the more words that is divided by."""
     if len(done) < rules.beams or not rules.patient:
         return len(done) >= rules.beams
-    worst = sorted((one.score(rules.power) for one in done), reverse=True)[rules.beams - 1]
-    return best.log_probability / (limit if rules.power > 0 else len(best.ids)) ** rules.power <= worst
+    worst = sorted((one.score for one in done), reverse=True)[rules.beams - 1]
+    return best.log_probability / limit <= worst
 
 
 @torch.no_grad()

@@ -120,23 +120,15 @@ def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, 
     return [row.written() for row in rows]
 
 
-def beam_search(
-    model: SavedModel,
-    prompt: str,
-    beams: int,
-    max_tokens: int,
-    length_penalty: float = 1.0,
-    stop: Sequence[str] = (),
-    repetition_penalty: float = 1.0,
-) -> list[tuple[Written, float]]:
+def beam_search(model: SavedModel, prompt: str, beams: int, sampling: Sampling) -> list[tuple[Written, float]]:
     """The best continuations and their scores, best first: the sum of log-probabilities (with a repetition penalty,
-    those after it) divided by the number of tokens (end-of-text among them) to the power of `length_penalty`.
+    those after it) divided by the number of tokens (end-of-text among them). Of `sampling` what has nothing to do with
+    chance counts: `max_tokens`, `stop` and `repetition_penalty`.
 
     Each step keeps the `beams` best of all continuations by one token; those that end, by end-of-text or a stop string,
     are put aside. It stops when no continuation can beat the worst of `beams` that have ended, or at `max_tokens`,
     where what goes on counts too.
     """
-    Sampling(max_tokens, repetition_penalty=repetition_penalty)  # which says what these may be
     refuse_if(model.info.direction != "forward", "beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)
     begins = spaced(model.tokenizer, asked, prompt[-1:])
@@ -145,9 +137,9 @@ def beam_search(
         return "".join(text_pieces(model.tokenizer, iter(ids), begins))
 
     def stops(ids: Sequence[int]) -> bool:
-        return any(one and one in text_of(ids) for one in stop)
+        return any(one and one in text_of(ids) for one in sampling.stop)
 
-    rules = Rules(beams, length_penalty, model.tokenizer.end, patient=True, stops=stops)
+    rules = Rules(beams, model.tokenizer.end, patient=True, stops=stops)
     decoder = Decoder(model, [asked])
 
     def grow(rows: list[int], tokens: list[int]) -> tuple[Tensor, Tensor]:
@@ -155,14 +147,14 @@ def beam_search(
             decoder.keep(rows)
             decoder.append(tokens)
         logits = decoder.logits().double()
-        pressed = [penalised(row, ids, repetition_penalty) for row, ids in zip(logits, decoder.rows)]
+        pressed = [penalised(row, ids, sampling.repetition_penalty) for row, ids in zip(logits, decoder.rows)]
         scores = torch.log_softmax(torch.stack(pressed), dim=-1)
         scores = scores.masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
         return scores, torch.log_softmax(logits, dim=-1)
 
     found = []
-    for one in search(grow, [max_tokens], rules)[0]:
+    for one in search(grow, [sampling.max_tokens], rules)[0]:
         ending: Ending = "stop" if one.stopped else "end" if one.ended else "length"
-        text = "".join(stop_at(iter([text_of(one.ids)]), stop))
-        found.append((Written(text, one.ids, one.gains, ending), one.score(length_penalty)))
+        text = "".join(stop_at(iter([text_of(one.ids)]), sampling.stop))
+        found.append((Written(text, one.ids, one.gains, ending), one.score))
     return found

@@ -60,18 +60,15 @@ class Decoder:
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
         if model.tokenizer.unknown is not None:
             self.forbidden.append(model.tokenizer.unknown)
-        self.rows = [list(prompt) or self._start() for prompt in prompts]
+        start = [] if self.end is None else [self.end]
+        self.rows = [list(prompt or start) for prompt in prompts]
+        refuse_if(not all(self.rows), "this model's vocabulary has no end-of-text to begin after; give a prompt")
         self._top: Tensor
         self._state: Any
         self._device = next(self.trunk.parameters()).device
         # What stands before these is forgotten.
         self._starts = [0 if self.context is None else max(0, len(row) - self.context) for row in self.rows]
         self._read_all()
-
-    def _start(self) -> list[int]:
-        if self.end is None:
-            raise UserError("this model's vocabulary has no end-of-text to begin after; give a prompt")
-        return [self.end]
 
     @torch.no_grad()
     def logits(self) -> Tensor:

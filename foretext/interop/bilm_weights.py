@@ -36,14 +36,11 @@ from torch import Tensor
 
 from foretext.errors import UserError, refuse_if
 from foretext.interop.foreign import read_json
-from foretext.interop.hub import Foreign, check_in
+from foretext.interop.hub import Foreign, about_drawn, check_in, drawn
 from foretext.nn.recurrent.bilm import Bilm, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.weights import check_tensors
-from foretext.systems.base import ObjectiveParts
 from foretext.systems.elmo import ELMO
-from foretext.systems.hub_names import HEAD
-from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.published import read_pieces
 from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, words_of
 from foretext.text.words.characters import CHARACTERS
@@ -294,16 +291,8 @@ def read_published_elmo(folder: Path) -> Foreign:
     split = (
         "words are what stands between spaces: set signs apart from words first, as in the texts that it was made of"
     )
-    return Foreign(
-        ELMO,
-        model,
-        tokenizer,
-        found | _drawn_softmax(model, tokenizer),
-        str(weights),
-        lacking=("softmax",),
-        head_drawn=True,
-        notes=(split,),
-    )
+    notes = (split, *about_drawn(str(weights), ["softmax"], head_drawn=True))
+    return Foreign(ELMO, model, tokenizer, found | drawn(ELMO, model, tokenizer, found), head_drawn=True, notes=notes)
 
 
 def _one(folder: Path, pattern: str, what: str) -> Path:
@@ -319,11 +308,3 @@ def _words(folder: Path) -> list[str]:
     there = any(folder.glob(_VOCABULARY))
     lines = read_pieces(_one(folder, _VOCABULARY, "the vocabulary")) if there else []
     return list(dict.fromkeys(word for line in lines if (word := line.strip())))
-
-
-def _drawn_softmax(model: BilmTrunkConfig, tokenizer: Tokenizer) -> dict[str, Tensor]:
-    """The same each time."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        objective = ELMO.build_objective(ObjectiveParts(model, ELMO.sizes["paper"].objective, tokenizer))
-    return {HEAD + name: tensor for name, tensor in objective.state_dict().items()}

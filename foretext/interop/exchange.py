@@ -65,16 +65,7 @@ def import_model(
     _write(foreign, run, folder)
     if notes is not None:
         notes += foreign.notes
-        if foreign.lacking:
-            notes.append(_about(foreign))
     return run.path
-
-
-def _about(foreign: Foreign) -> str:
-    note = f"{foreign.where}: no {', no '.join(foreign.lacking)} in it: drawn anew"
-    if foreign.head_drawn:
-        note += "; fill and perplexity need one that was trained: foretext pretrain TEXT --from the new run"
-    return note
 
 
 def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
@@ -89,7 +80,6 @@ def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
         budget=Budget(steps=1),
         data=DataConfig(imported_from=str(source), head_drawn=foreign.head_drawn),
     )
-    position = Position(finished=True)
     weights = {name if name.startswith(HEAD) else f"trunk.{name}": weight for name, weight in foreign.weights.items()}
     with run.writer() as writer:
         writer.commit(
@@ -97,7 +87,7 @@ def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
                 "config.toml": config.text().encode(),
                 "tokenizer.json": tokenizer.to_json().encode(),
                 "model.safetensors": weights,
-                POSITION: (json.dumps(asdict(position), indent=1) + "\n").encode(),
+                POSITION: (json.dumps(asdict(Position(finished=True)), indent=1) + "\n").encode(),
             }
         )
 

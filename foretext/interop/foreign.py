@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,26 @@ _MAX_JSON = 500_000_000
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
-PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+PICKLE = "pytorch_model.bin"
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A file with one JSON object in it."""
+    data = any_json(path)
+    refuse_if(not isinstance(data, dict), f"{path}: must hold one JSON object; get the file again")
+    return data
+
+
+def any_json(path: Path) -> Any:
     refuse_if(not path.exists(), f"{path}: missing; the folder is not whole")
     refuse_if(
         not path.is_file() or path.stat().st_size > _MAX_JSON,
         f"{path}: not a file of JSON, or one larger than 500 MB; get the file again",
     )
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path}: cannot be read as JSON ({error}); get the file again") from None
-    refuse_if(not isinstance(data, dict), f"{path}: must hold one JSON object; get the file again")
-    return data
 
 
 def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Tensor], str]:
@@ -47,7 +50,7 @@ def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Te
     if (folder / WEIGHTS).is_file():
         return read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS)
     if (folder / INDEX).is_file():
-        return _read_pieces(folder, INDEX, ".safetensors", read_safetensors), str(folder / INDEX)
+        return _read_pieces(folder), str(folder / INDEX)
     pickles = sorted(path for path in folder.iterdir() if path.suffix in _PICKLES and path.is_file())
     refuse_if(not pickles, f"{folder}: no weights here; it needs {WEIGHTS} or {INDEX}")
     refuse_if(
@@ -56,8 +59,6 @@ def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Te
         "safetensors where you trust them, or read them with the restricted loader by --allow-pickle",
     )
     whole = folder / PICKLE if (folder / PICKLE).is_file() else pickles[0]
-    if whole.name != PICKLE and (folder / PICKLE_INDEX).is_file():
-        return _read_pieces(folder, PICKLE_INDEX, ".bin", _read_pickle), str(folder / PICKLE_INDEX)
     names = ", ".join(path.name for path in pickles[:4])
     several = whole.name != PICKLE and len(pickles) > 1
     refuse_if(several, f"{folder}: which of {names} holds the weights? Name that one {PICKLE}")
@@ -79,20 +80,21 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         raise UserError(f"{path}: not a whole safetensors file ({error}); get the file again") from None
 
 
-def _read_pieces(folder: Path, index: str, ending: str, read: Callable[[Path], dict[str, Tensor]]) -> dict[str, Tensor]:
+def _read_pieces(folder: Path) -> dict[str, Tensor]:
     """Weights in several files, named by an index."""
-    names = read_json(folder / index).get("weight_map")
+    index = folder / INDEX
+    names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise UserError(f"{folder / index}: field 'weight_map' must name a file for each weight; get the file again")
+        raise UserError(f"{index}: field 'weight_map' must name a file for each weight; get the file again")
     tensors: dict[str, Tensor] = {}
     for name in sorted(set(names.values())):
-        if Path(name).name != name or not name.endswith(ending):
-            raise UserError(f"{folder / index}: {name!r} is not the name of a {ending} file beside it")
-        if not (folder / name).is_file():
-            raise UserError(f"{folder / name}: missing, though {index} names it; get the file again")
-        tensors |= read(folder / name)
+        plain = Path(name).name == name and name.endswith(".safetensors")
+        refuse_if(not plain, f"{index}: {name!r} is not the name of a .safetensors file beside it")
+        there = (folder / name).is_file()
+        refuse_if(not there, f"{folder / name}: missing, though {INDEX} names it; get the file again")
+        tensors |= read_safetensors(folder / name)
     for name, file in names.items():
-        lost = f"{folder / file}: {name} is not in it, though {index} says so; get the file again"
+        lost = f"{folder / file}: {name} is not in it, though {INDEX} says so; get the file again"
         refuse_if(name not in tensors, lost)
     return tensors
 

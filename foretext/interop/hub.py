@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -47,9 +47,7 @@ class Foreign:
     model: ModelConfig
     tokenizer: Tokenizer
     weights: dict[str, Tensor]  # by our names
-    where: str  # the file of the weights
-    lacking: tuple[str, ...] = ()  # what the folder did not have, in words; it was drawn anew
-    head_drawn: bool = False  # whether the head for masked tokens is among it
+    head_drawn: bool = False  # whether the folder lacked the head that predicts tokens, which was drawn anew
     notes: tuple[str, ...] = ()  # what a user must know
 
 
@@ -66,10 +64,11 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     notes: list[str] = []
     tokenizer = read_tokenizer(folder, model.vocabulary, config, names, notes)
     weights = _ours(tensors, system, names, model, where, tokenizer, rows_before(config, names, model, said))
-    drawn = _drawn(system, model, tokenizer, weights)
-    lacking = [words for start, words in names.absent.items() if any(name.startswith(start) for name in drawn)]
-    head_drawn = any(name.startswith(f"{HEAD}head.") for name in drawn)
-    return Foreign(system, model, tokenizer, weights | drawn, where, tuple(lacking), head_drawn, tuple(notes))
+    new = drawn(system, model, tokenizer, weights)
+    lacking = [words for start, words in names.absent.items() if any(name.startswith(start) for name in new)]
+    head_drawn = any(name.startswith(f"{HEAD}head.") for name in new)
+    notes += about_drawn(where, lacking, head_drawn)
+    return Foreign(system, model, tokenizer, weights | new, head_drawn, tuple(notes))
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
@@ -133,9 +132,13 @@ def _objective(system: System, model: ModelConfig, tokenizer: Tokenizer) -> Obje
     return system.build_objective(ObjectiveParts(model, system.sizes["paper"].objective, tokenizer))
 
 
-def _drawn(
-    system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def about_drawn(where: str, lacking: Sequence[str], head_drawn: bool) -> list[str]:
+    """What a user must know about parts that the file of the weights lacks, if it lacks any."""
+    after = "; fill and perplexity need one that was trained: foretext pretrain TEXT --from the new run"
+    return [f"{where}: no {', no '.join(lacking)} in it: drawn anew{after * head_drawn}"] if lacking else []
+
+
+def drawn(system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What `weights` lack, as a new model has it; the same each time."""
     trunk, head = shapes_of(system, model), _head_shapes(system, model, tokenizer)
     new: dict[str, Tensor] = {}
@@ -172,9 +175,10 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
     config, notes = config_of(model, names), list[str]()
     heads = _heads(model, names, weights, config, notes)
     if names.after_padding:
-        weights[_POSITIONS] = _shifted(weights[_POSITIONS], model)
+        shape: Any = model.model_config  # as many empty rows before the first position as theirs has
+        weights[_POSITIONS] = F.pad(weights[_POSITIONS], (0, 0, padding_id(model) + 1 - shape.first_position, 0))
     tensors = by_their_names(weights, names, model.model_config) | heads
-    framed = _layout(model)
+    framed = None if model.system.causal else cast(FramedLayout, model.layout)  # a masked system joins texts so
     delimited = model.task is not None and framed is None
     files, more = tokenizer_files(model.tokenizer, model.model_config.context, delimited, framed)
     files["config.json"] = (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode()
@@ -205,21 +209,6 @@ def _heads(
         return {}
     state = model.objective.state_dict()
     return {theirs: state[ours].detach().float().cpu() for ours, theirs in names.pretraining.items()}
-
-
-def _layout(model: SavedModel) -> FramedLayout | None:
-    """How a masked system joins texts."""
-    if model.system.causal:
-        return None
-    layout = model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, "forward")
-    assert isinstance(layout, FramedLayout)
-    return layout
-
-
-def _shifted(positions: Tensor, model: SavedModel) -> Tensor:
-    """The position table with as many rows before the first position as there are ids up to the padding's."""
-    shape: Any = model.model_config
-    return F.pad(positions, (0, 0, padding_id(model) + 1 - int(shape.first_position), 0))
 
 
 def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]) -> None:
@@ -295,8 +284,8 @@ def _numbers(config: Mapping[str, Any], system: System, names: HubNames, where: 
         least = names.least.get(theirs, value)
         refuse_if(value < least, f"{where}: {theirs} is {value}, and {system.name} here needs at least {least}")
         found[ours] = value
-    words = f"{names.shape['vocabulary']} is {found['vocabulary']}"
-    refuse_if(found["vocabulary"] < 1, f"{where}: {words}; get the file again")
+    rows = found["vocabulary"]
+    refuse_if(rows < 1, f"{where}: {names.shape['vocabulary']} is {rows}; get the file again")
     return found
 
 

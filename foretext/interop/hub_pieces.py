@@ -93,13 +93,13 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     for key, value in own.items():
         said = model.get(key, value)
         refuse_if(said != value, f"{path}: {key} is {said!r}, which cannot be read: here it is {value!r}")
-    cleaning = _object(data.get("normalizer"))
+    cleaning = object_of(data.get("normalizer"))
     refuse_if(
         cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True,
         f"{path}: its normalizer is not BERT's, which alone can be read for WordPiece",
     )
     refuse_if(
-        _object(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
+        object_of(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
         f"{path}: its pre_tokenizer is not BERT's, which alone can be read for WordPiece",
     )
     said = {
@@ -158,15 +158,16 @@ def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[
     return ids, sorted(added, key=ids.__getitem__)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> dict[str, Any]:
+    """The value, if it is a JSON object; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _steps(value: Any, name: str) -> list[dict[str, Any]]:
     """What is done one after the other: a sequence, or one step alone."""
-    found = _object(value)
+    found = object_of(value)
     steps = found.get(name) if found.get("type") == "Sequence" else [found]
-    return [_object(step) for step in steps] if isinstance(steps, list) else []
+    return [object_of(step) for step in steps] if isinstance(steps, list) else []
 
 
 def _check_words(value: Any, path: Path) -> None:
@@ -199,7 +200,7 @@ def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
 def _named(step: Mapping[str, Any]) -> str:
     if step.get("type") != "Replace":
         return str(step.get("type"))
-    pattern = _object(step.get("pattern"))
+    pattern = object_of(step.get("pattern"))
     return f"Replace {pattern.get('String', pattern.get('Regex'))} {step.get('content')}"
 
 
@@ -316,7 +317,7 @@ def _renamed(tokenizer: Tokenizer, old: str, new: str) -> Tokenizer:
 def check_added(folder: Path) -> None:
     """Refuses tokens that were added as ordinary text: there a text that spells one has its id, here it has not."""
     listed = json_in(folder / WHOLE).get("added_tokens")
-    decoder = _object(json_in(folder / SETTINGS).get("added_tokens_decoder"))
+    decoder = object_of(json_in(folder / SETTINGS).get("added_tokens_decoder"))
     for name, entries in ((WHOLE, listed if isinstance(listed, list) else []), (SETTINGS, list(decoder.values()))):
         words = [one.get("content") for one in entries if isinstance(one, dict) and one.get("special") is False]
         refuse_if(
@@ -329,7 +330,7 @@ def check_added(folder: Path) -> None:
 
 def note_begin(folder: Path, notes: list[str]) -> None:
     """Says if the tokenizer puts a token before every text by itself, which ours does not."""
-    step = _object(json_in(folder / WHOLE).get("post_processor"))
+    step = object_of(json_in(folder / WHOLE).get("post_processor"))
     template = step.get("type") == "TemplateProcessing" and "SpecialToken" in str(step)
     if template or json_in(folder / SETTINGS).get("add_bos_token") is True:
         notes.append(

@@ -31,6 +31,7 @@ from foretext.interop.hub_pieces import (
     check_added,
     json_in,
     note_begin,
+    object_of,
     put_together,
     unigram_library,
     unigram_of_file,
@@ -352,14 +353,7 @@ def _splitter_of(data: Mapping[str, Any], ids: Mapping[str, int], path: Path) ->
     refused."""
     if not any(piece.endswith(WORD_END) for piece in ids):
         _check_byte_level(data, path)
-    return "rules" if PUNCTUATION in _text_of(data.get("pre_tokenizer")) else "spacy"
-
-
-def _text_of(value: Any) -> str:
-    """All texts in a piece of JSON, one after the other."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return "\n".join(map(_text_of, value)) if isinstance(value, list) else str(value)
+    return "rules" if json.dumps(PUNCTUATION) in json.dumps(data.get("pre_tokenizer")) else "spacy"
 
 
 def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
@@ -368,8 +362,7 @@ def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
         data.get("normalizer") is not None,
         f"{path}: it has a normalizer, which cannot be read: here byte-level BPE takes text as it is",
     )
-    found = data.get("pre_tokenizer")
-    splitter = found if isinstance(found, dict) else {}
+    splitter = object_of(data.get("pre_tokenizer"))
     plain = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True) is True
     refuse_if(
         not plain or splitter.get("add_prefix_space") is not False,

@@ -5,7 +5,6 @@ block."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import tokenize
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError, refuse_if
+from foretext.interop.foreign import any_json
 from foretext.interop.hub import Foreign, check_in, shapes_of
 from foretext.systems.gpt import GPT
 from foretext.text.tokenizers.published import tokenizer_from_published
@@ -75,7 +75,7 @@ def read_openai_gpt(folder: Path) -> Foreign:
             weights[f"blocks.{layer}.{part}.bias"] = bias
     _check(weights, model, where)
     kept = {name: np.ascontiguousarray(array, dtype=np.float32) for name, array in weights.items()}
-    return Foreign(GPT, model, tokenizer, {name: torch.from_numpy(array) for name, array in kept.items()}, str(where))
+    return Foreign(GPT, model, tokenizer, {name: torch.from_numpy(array) for name, array in kept.items()})
 
 
 def _check(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
@@ -91,10 +91,7 @@ def _check(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
 
 
 def _shapes(path: Path) -> list[list[int]]:
-    try:
-        shapes = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); get the file again") from None
+    shapes = any_json(path)
     refuse_if(
         not isinstance(shapes, list)
         or not all(

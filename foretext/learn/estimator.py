@@ -127,27 +127,20 @@ def _checked_labels(y: Sequence[Any]) -> list[Any]:
     if isinstance(y, str) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) != 1:
         raise InputError(f"y must be a list of labels, one for each text, not {type(y).__name__}")
     labels = [label.item() if isinstance(label, np.generic) else label for label in y]
-    present = {number: label for number, label in enumerate(labels) if not _is_missing(label)}
-    kinds: dict[str, int] = {}
-    for number, label in present.items():
-        kinds.setdefault(_kind_of(label, number), number)
-    if len(present) < len(labels):
-        number = next(number for number in range(len(labels)) if number not in present)
-        raise InputError(
-            f"y[{number}] (row {number + 1}): the label is missing ({labels[number]!r}); "
-            f"the labels are {_listing(present.values())}; fill it in, or leave the row out"
-        )
-    if len(kinds) > 1:
-        written: dict[str, int] = {}
-        for number, label in present.items():
-            other = written.setdefault(str(label), number)
-            if type(labels[other]) is not type(label):
-                raise InputError(
-                    f"y[{other}] and y[{number}] are two labels that are written alike, {labels[other]!r} and "
-                    f"{label!r}; make them one, or name them differently"
-                )
-        (one, first), (two, second) = [*kinds.items()][:2]
-        raise InputError(f"y[{first}] is {one} and y[{second}] is {two}; give labels of one type")
+    present = [label for label in labels if not _is_missing(label)]
+    for number, label in enumerate(labels):
+        if _is_missing(label):
+            raise InputError(
+                f"y[{number}] (row {number + 1}): the label is missing ({label!r}); "
+                f"the labels are {_listing(present)}; fill it in, or leave the row out"
+            )
+    kinds = [_kind_of(label, number) for number, label in enumerate(labels)]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise InputError(
+                f"y[0] and y[{number}] are {labels[0]!r} and {labels[number]!r}, {kinds[0]} and {kind}; give labels of "
+                "one type"
+            )
     return labels
 
 

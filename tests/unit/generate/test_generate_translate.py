@@ -79,7 +79,7 @@ def greedy(model: TranslationModel | Counting, state: Any, limits: Sequence[int]
 
 
 def best(model: TranslationModel | Counting, state: Any, limits: Sequence[int]) -> list[Hypothesis]:
-    return [found[0] for found in search_translations(model.decode_step, state, limits, Rules(1, 1.0, END))]
+    return [found[0] for found in search_translations(model.decode_step, state, limits, Rules(1, END))]
 
 
 def assert_same(ours: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
@@ -87,15 +87,14 @@ def assert_same(ours: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> N
     close([one.log_probability for one in ours], [one.log_probability for one in expected], terms=TERMS)
 
 
-@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
-def test_a_wide_beam_finds_the_best_of_all(power: float) -> None:
+def test_a_wide_beam_finds_the_best_of_all() -> None:
     model, limit = small(), 3
     x, mask = sources(3)
     every = 3**3 + 3**2 + 3 + 1
-    rules = Rules(every, power, END)
+    rules = Rules(every, END)
     found = search_translations(model.decode_step, model.encode(x, mask), [limit] * 3, rules)
     for row in range(3):
-        expected = sorted(exact(model, x[row], mask[row], limit), key=Rules(1, power, None).rank)
+        expected = sorted(exact(model, x[row], mask[row], limit), key=Rules(1, None).rank)
         assert len(found[row]) == len(expected) == every
         assert_same(found[row], expected)
 
@@ -104,12 +103,12 @@ def test_scores_are_those_of_the_whole_translation_and_come_in_order() -> None:
     model, limit = small(2), 3
     x, mask = sources(4)
     for row, found in enumerate(
-        search_translations(model.decode_step, model.encode(x, mask), [limit] * 4, Rules(3, 1.0, END))
+        search_translations(model.decode_step, model.encode(x, mask), [limit] * 4, Rules(3, END))
     ):
         known = {(one.ids, one.ended): one for one in exact(model, x[row], mask[row], limit)}
         assert 1 <= len(found) <= 3 and len({one.ids for one in found}) == len(found)
         assert_same(found, [known[one.ids, one.ended] for one in found])
-        assert found == sorted(found, key=Rules(1, 1.0, None).rank)
+        assert found == sorted(found, key=Rules(1, None).rank)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -117,7 +116,7 @@ def test_one_beam_is_greedy(seed: int) -> None:
     model = small(seed)
     x, mask = sources(8)
     limits = [3, 9, 4, 5, 1, 7, 2, 6]
-    one = search_translations(model.decode_step, model.encode(x, mask), limits, Rules(1, 1.0, END))
+    one = search_translations(model.decode_step, model.encode(x, mask), limits, Rules(1, END))
     other = greedy(model, model.encode(x, mask), limits)
     assert all(len(found) == 1 for found in one)
     assert_same([found[0] for found in one], other)
@@ -143,7 +142,7 @@ def test_greedy_takes_the_likeliest_word_each_time() -> None:
 def test_neighbours_change_nothing(beams: int) -> None:
     model = small(3)
     x, mask = sources(6)
-    limits, rules = [5, 2, 7, 4, 6, 3], Rules(beams, 1.0, END)
+    limits, rules = [5, 2, 7, 4, 6, 3], Rules(beams, END)
     together = search_translations(model.decode_step, model.encode(x, mask), limits, rules)
     for row in range(6):
         alone = search_translations(
@@ -158,7 +157,7 @@ def test_a_wider_beam_finds_what_greedy_misses() -> None:
     x, mask = sources(40)
     limits = [6] * 40
     simple = best(model, model.encode(x, mask), limits)
-    wide = search_translations(model.decode_step, model.encode(x, mask), limits, Rules(8, 0.0, END))
+    wide = search_translations(model.decode_step, model.encode(x, mask), limits, Rules(8, END))
     both = [(a, b[0]) for a, b in zip(simple, wide) if a.ended and b[0].ended]
     assert any(b.log_probability > a.log_probability + 0.01 for a, b in both)
 
@@ -172,17 +171,17 @@ def test_no_work_for_what_is_finished() -> None:
     assert model.rows == [sum(count > step for count in steps) for step in range(max(steps))]
     assert len(set(model.rows)) > 2, "sentences end at different steps"
     model = Counting(small(8))
-    beams = search_translations(model.decode_step, model.model.encode(x, mask), limits, Rules(2, 1.0, END))
+    beams = search_translations(model.decode_step, model.model.encode(x, mask), limits, Rules(2, END))
     assert model.rows[0] == 6 and all(later <= 12 for later in model.rows)
     longest = max(len(one.ids) + one.ended for row in beams for one in row)
     assert len(model.rows) <= max(limits) and len(model.rows) >= longest
     assert model.rows[2] <= 2 * sum(limit > 2 for limit in limits), "rows at their limit are gone"
 
 
-def test_arguments() -> None:
-    assert Hypothesis((3, 4, 5), -8.0, ended=True).score(1.0) == -2.0
-    assert Hypothesis((), -1.0, ended=False).score(1.0) == -1.0
-    assert search_translations(small().decode_step, None, [], Rules(5, 1.0, END)) == []
+def test_scores_and_arguments() -> None:
+    assert Hypothesis((3, 4, 5), -8.0, ended=True).score == -2.0
+    assert Hypothesis((), -1.0, ended=False).score == -1.0
+    assert search_translations(small().decode_step, None, [], Rules(5, END)) == []
     for beams in (0, True):
         with refused("beams", str(beams)):
-            Rules(beams, 1.0, END)
+            Rules(beams, END)
