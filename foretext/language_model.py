@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from foretext.config import Setting
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
 from foretext.evaluate.perplexity import Perplexity, perplexity
@@ -28,7 +28,7 @@ from foretext.evaluate.translation import (
     translation_attention,
 )
 from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file, word_space
-from foretext.generate.many import Written, beam_search, write_many
+from foretext.generate.many import Written, beam_search, write_in_turn
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
 from foretext.plan import NO_VIEWS, views_named
@@ -62,8 +62,10 @@ class LanguageModel(GivesVectors):
         if not numbers or (context is not None and len(numbers) > context):
             most = "at least 1 id" if context is None else f"between 1 and {context} ids (the context)"
             raise UserError(f"logits takes {most}, not {len(numbers)}")
-        if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
-            raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
+        refuse_if(
+            min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary,
+            f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary",
+        )
         model, objective = self.model, self.model.objective or Objective()
         if model.scored in ("by blanks", "not at all"):
             objective = filling_objective(model, "logits")
@@ -92,8 +94,7 @@ class LanguageModel(GivesVectors):
 
     def fill(self, text: str, top: int = 5) -> Filled:
         """The best `top` pieces for each blank ([MASK]; <mask> for RoBERTa and XLNet) of `text`, with probabilities."""
-        if not isinstance(text, str):
-            raise UserError(f"text must be a text, not {type(text).__name__}")
+        refuse_if(not isinstance(text, str), f"text must be a text, not {type(text).__name__}")
         return fill(self.model, text, top)
 
     def stream(
@@ -144,7 +145,7 @@ class LanguageModel(GivesVectors):
     ) -> list[Written]:
         """Continuations of several prompts at once, with the log-probability of each token and how each ended."""
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
-        return write_many(self.model, given_texts(prompts, "prompts"), sampling)
+        return list(write_in_turn(self.model, given_texts(prompts, "prompts"), sampling))
 
     def beam_search(
         self,

@@ -42,15 +42,16 @@ def features(
     import numpy as np
     import polars
 
-    from foretext.evaluate.features import LayerMix, check_gives_vectors, text_vectors, word_vectors
+    from foretext.evaluate.features import LayerMix, text_vectors, word_vectors
     from foretext.text.corpus.text_files import write_whole
 
     check_output(out)
     if out.suffix.lower() not in (".parquet", ".pq"):
         raise UserError(f"{out}: vectors are written as Parquet; give a name that ends in .parquet")
     chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
-    model = load_run(run).model
-    check_gives_vectors(model)
+    loaded = load_run(run)
+    loaded.check_gives_vectors()
+    model = loaded.model
     mix = LayerMix(tuple(chosen), tuple(counted), each)
     widths = list(dict.fromkeys(mix.widths(model)))
     texts = read_texts([str(file)], text_column, documents, errors)

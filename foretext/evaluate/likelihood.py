@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, padded
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.generate.sampling import reader_of
 from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
@@ -193,11 +193,11 @@ def _alone(query: Query, number: int, room: int) -> Iterator[_Branch]:
     """Each completion by itself, behind as much of the context as fits."""
     for which, completion in enumerate(query.completions):
         left = room - (len(completion) - 1)
-        if left < 1:
-            raise UserError(
-                f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and "
-                f"does not fit the model's context of {room:,}; shorten it or leave the row out"
-            )
+        refuse_if(
+            left < 1,
+            f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and "
+            f"does not fit the model's context of {room:,}; shorten it or leave the row out",
+        )
         context = query.context[-left:]
         cut, parts = len(query.context) - len(context), query.parts[which : which + 1]
         yield _Branch(context, (completion,), query.where, parts, number, which, cut)

@@ -45,7 +45,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from foretext.batch import Batch, length_batches, padded
-from foretext.errors import UserError, refuse
+from foretext.errors import UserError, refuse, refuse_if
 from foretext.evaluate.fill import filling_objective
 from foretext.generate.sampling import reader_of
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY
@@ -110,8 +110,7 @@ def perplexity(
     whole = max(len(ids) for ids in encoded) + 1
     windows = [list(windows_of(face, encoded, context or whole, stride or whole)) for face in faces]
     predicted = sum(count for own in windows for _, count in own)
-    if not predicted:
-        raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
+    refuse_if(not predicted, "there is nothing to predict: every document is one token, and nothing stands before it")
     score = _score_in_pieces if context is None else _score
     parts = (part for (reader, _), own in zip(readers, windows) for part in score(reader, own))
     with remembering(model.trunk, None if seen is None else min(seen, whole - 1)):  # no token has more before it
@@ -137,8 +136,7 @@ def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None)
     heard = functools.partial((reporter or Reporter()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(map(len, encoded))
-    if not tokens:
-        raise UserError("there is no text to measure: every document is empty")
+    refuse_if(not tokens, "there is no text to measure: every document is empty")
     return encoded, tokens
 
 
@@ -152,22 +150,23 @@ def memory_of(model: SavedModel, asked: int | None) -> int | None:
             "memory is for systems that are scored with one, such as transformer_xl; a text is scored by "
             f"{model.system.name} without: leave it out"
         )
-    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY:
-        raise UserError(f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}")
+    refuse_if(
+        isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY,
+        f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}",
+    )
     return asked
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
     if context is None:
-        if stride is not None:
-            raise UserError(
-                f"stride is for models with a context; {model.system.name} reads a document from its beginning to its "
-                "end; leave it out"
-            )
+        refuse_if(
+            stride is not None,
+            f"stride is for models with a context; {model.system.name} reads a document from its beginning to its "
+            "end; leave it out",
+        )
         return None
     stride = max(1, context // 2) if stride is None else stride
-    if not 1 <= stride <= context:
-        raise UserError(f"stride must be between 1 and the context of {context} tokens, not {stride}")
+    refuse_if(not 1 <= stride <= context, f"stride must be between 1 and the context of {context} tokens, not {stride}")
     return stride
 
 

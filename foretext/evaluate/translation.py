@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from foretext.batch import length_batches
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.generate.beam_search import Hypothesis, Rules, search_translations
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Translator
@@ -50,10 +50,10 @@ def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
     found = None if model.objective is None else model.objective.translator()
     if found is not None:
         return model.trunk, found
-    if model.task is not None:
-        raise UserError(
-            f"{model.where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from"
-        )
+    refuse_if(
+        model.task is not None,
+        f"{model.where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from",
+    )
     raise UserError(
         f"{model.where} is of {model.system.name}, which does not translate: {what} needs a run of "
         "pretrain --system cove"
@@ -199,15 +199,15 @@ def translation_attention(
 
 def _given(objective: Translator, sources: Sequence[np.ndarray], targets: Sequence[str]) -> list[list[str]]:
     """The words of translations from outside, as they have them in training."""
-    if len(sources) != len(targets):
-        raise UserError(f"{len(sources)} texts and {len(targets)} targets: give each text its own translation")
+    refuse_if(
+        len(sources) != len(targets),
+        f"{len(sources)} texts and {len(targets)} targets: give each text its own translation",
+    )
     found = []
     for number, (source, line) in enumerate(zip(sources, targets)):
-        if not len(source):
-            raise UserError(f"texts[{number}] has no words to look at; leave it and its target out")
+        refuse_if(not len(source), f"texts[{number}] has no words to look at; leave it and its target out")
         words = marked_words((line.lower() if objective.lower else line).replace("\n", " "))
-        if not words:
-            raise UserError(f"targets[{number}] has no words; give a translation, or no targets for the run's own")
+        refuse_if(not words, f"targets[{number}] has no words; give a translation, or no targets for the run's own")
         found.append(words)
     return found
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from foretext.errors import UserError, did_you_mean
+from foretext.errors import UserError, did_you_mean, refuse_if
 from foretext.runs.model import SavedModel
 from foretext.runs.run_vectors import words_of
 from foretext.text.corpus.text_files import read_text
@@ -109,12 +109,10 @@ class WordSpace:
     def nearest(self, words: Sequence[str], minus: Sequence[str] = (), n: int = 10) -> list[tuple[str, float]]:
         """The words nearest to all of these together, without those of `minus`, and their cosines, the nearest
         first."""
-        if n < 1:
-            raise UserError(f"--n must be at least 1, not {n}")
+        refuse_if(n < 1, f"--n must be at least 1, not {n}")
         asked = [self.row(word) for word in words]
         away = [self.row(word) for word in minus]
-        if not asked:
-            raise UserError("name a word to find the nearest of")
+        refuse_if(not asked, "name a word to find the nearest of")
         target_D = self.units_WD[asked].sum(0) - self.units_WD[away].sum(0)
         cosines_W = self.units_WD @ target_D / max(float(np.linalg.norm(target_D)), 1e-12)
         cosines_W[asked + away] = -np.inf
@@ -133,8 +131,9 @@ class WordSpace:
             for a, b, score in pairs
             if a.upper() in folded and b.upper() in folded
         ]
-        if len(known) < 2:
-            raise UserError(f"{self.where} has vectors for {len(known)} of the {len(pairs)} pairs; more text is needed")
+        refuse_if(
+            len(known) < 2, f"{self.where} has vectors for {len(known)} of the {len(pairs)} pairs; more text is needed"
+        )
         cosines = np.einsum(
             "nd,nd->n", self.units_WD[[a for a, _, _ in known]], self.units_WD[[b for _, b, _ in known]]
         )
@@ -151,8 +150,9 @@ class WordSpace:
             right = sum(int((self._answers(part) == part[:, 3]).sum()) for part in parts)
             found.append(Section(name, right, len(known), len(questions)))
         whole = Analogies(tuple(found))
-        if not whole.whole.known:
-            raise UserError(f"{self.where} has no vectors for the words of the analogies; more text is needed")
+        refuse_if(
+            not whole.whole.known, f"{self.where} has no vectors for the words of the analogies; more text is needed"
+        )
         return whole
 
     def _answers(self, known_N4: np.ndarray) -> np.ndarray:
@@ -187,8 +187,7 @@ def _questions(path: Path, lines: Sequence[tuple[int, str]]) -> list[tuple[str, 
             sections.append((line[1:].strip(), []))
             continue
         words = line.split()
-        if len(words) != 4:
-            raise UserError(f"{path} line {number}: {len(words)} words; an analogy is four words: a b c d")
+        refuse_if(len(words) != 4, f"{path} line {number}: {len(words)} words; an analogy is four words: a b c d")
         if not sections:
             sections.append((path.name, []))
         sections[-1][1].append((words[0], words[1], words[2], words[3]))

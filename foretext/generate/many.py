@@ -73,13 +73,6 @@ class _Row:
         return Written(text, tuple(self.ids), tuple(self.log_probabilities), self.ending, self.cut)
 
 
-def write_many(
-    model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
-) -> list[Written]:
-    """All of `write_in_turn`."""
-    return list(write_in_turn(model, prompts, sampling, batch, reserve))
-
-
 def write_in_turn(
     model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
 ) -> Iterator[Written]:

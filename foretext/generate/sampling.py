@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, padded
-from foretext.errors import UserError, check_range, refuse_if
+from foretext.errors import check_range, refuse_if
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.runs.model import SavedModel, need_causal, need_trained_head, reach_of
 from foretext.text.tokenizers.base import Tokenizer
@@ -135,8 +135,10 @@ class Sampling:
         for name, value in vars(self).items():
             whole = name in ("max_tokens", "top_k", "seed")
             fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-            if name != "stop" and not fits and (name, value) != ("seed", None):
-                raise UserError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
+            refuse_if(
+                name != "stop" and not fits and (name, value) != ("seed", None),
+                f"{name} must be a {'whole ' * whole}number, not {value!r}",
+            )
         check_range("", self, "at least 1", "max_tokens")
         check_range("", self, "at least 0", "temperature", "top_k")
         check_range("", self, "above 0 and at most 1", "top_p")

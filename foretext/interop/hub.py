@@ -241,10 +241,10 @@ MOST_NUMBER = 1e15
 def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
     """The trunk that config.json, at `where`, describes."""
     for key, values in names.only.items():
-        if key in config and config[key] not in values:
-            raise UserError(
-                f"{where}: {key} is {config[key]!r}, which {system.name} here cannot be (only {values[0]!r})"
-            )
+        said = config.get(key, values[0])
+        refuse_if(
+            said not in values, f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {values[0]!r})"
+        )
     model: Any = system.sizes["paper"].model
     changes = _numbers(config, system, names, where) | _words(config, system, names, where)
     inner = config.get("n_inner")
@@ -293,9 +293,10 @@ def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Pa
     found = {}
     for ours, (key, words) in names.worded.items():
         said = _said(config, key, names, where)
-        if not isinstance(said, str) or said not in words:
-            known = ", ".join(map(repr, words))
-            raise UserError(f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {known})")
+        refuse_if(
+            not isinstance(said, str) or said not in words,
+            f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {', '.join(map(repr, words))})",
+        )
         found[ours] = words[said]
     return found
 
@@ -346,11 +347,11 @@ def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, A
             "it cannot be exported"
         )
     for field, (key, words) in names.worded.items():
-        if getattr(found, field) not in words.values():
-            raise UserError(
-                f"this run's model.{field} is {getattr(found, field)}, and {key} of transformers' {names.model_type} "
-                "cannot be that; it cannot be exported"
-            )
+        refuse_if(
+            getattr(found, field) not in words.values(),
+            f"this run's model.{field} is {getattr(found, field)}, and {key} of transformers' {names.model_type} "
+            "cannot be that; it cannot be exported",
+        )
 
 
 def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:

@@ -237,8 +237,10 @@ def json_in(path: Path) -> dict[str, Any]:
 
 def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
     value = settings.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise UserError(f"{path}: {name} must be true or false, not {str(value)[:40]}; get the file again")
+    refuse_if(
+        value is not None and not isinstance(value, bool),
+        f"{path}: {name} must be true or false, not {str(value)[:40]}; get the file again",
+    )
     return value
 
 
@@ -250,11 +252,11 @@ def _lower_cased(settings: Mapping[str, Any], path: Path) -> bool | None:
             _flag(settings, name, path) is False,
             f"{path}: {name} is false, which cannot be read: here texts are split as BERT's were",
         )
-    if strip is not None and strip is not (True if lower is None else lower):
-        raise UserError(
-            f"{path}: strip_accents is {str(strip).lower()} where texts are {'' if not strip else 'not '}lower-cased, "
-            "which cannot be read: here both are done or neither"
-        )
+    refuse_if(
+        strip is not None and strip is not (True if lower is None else lower),
+        f"{path}: strip_accents is {str(strip).lower()} where texts are {'' if not strip else 'not '}lower-cased, "
+        "which cannot be read: here both are done or neither",
+    )
     return lower
 
 

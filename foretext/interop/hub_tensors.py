@@ -35,8 +35,8 @@ class FolderTensors:
     messages."""
 
     def __init__(self, tensors: Mapping[str, Tensor], names: HubNames, model: ModelConfig, where: str) -> None:
-        self.left = {names.plain(name): tensor for name, tensor in tensors.items()}
         self.written = {names.plain(name): name for name in tensors}
+        self.left = {plain: tensors[name] for plain, name in self.written.items()}
         self.names, self.model, self.where = names, model, where
 
     def present(self, wanted: Mapping[str, Theirs]) -> dict[str, Theirs]:

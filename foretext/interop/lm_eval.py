@@ -13,7 +13,7 @@ import torch
 from foretext.errors import UserError, refuse_if
 from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.evaluate.perplexity import windows_of
-from foretext.generate.many import write_many
+from foretext.generate.many import write_in_turn
 from foretext.generate.sampling import Sampling, reader_of
 from foretext.runs.machine import choose_device
 from foretext.runs.model import SavedModel, load_model
@@ -127,8 +127,10 @@ def rolling(model: SavedModel, texts: Sequence[str]) -> list[float]:
     one token at least; the last window is as long as the others, and only what is new in it counts. A model that
     reads on for ever has one window."""
     _, context = reader_of(model, "the likelihood of a text")
-    if model.tokenizer.end is None:
-        raise UserError(f"the likelihood of a whole text begins after {END}, which this vocabulary does not have")
+    refuse_if(
+        model.tokenizer.end is None,
+        f"the likelihood of a whole text begins after {END}, which this vocabulary does not have",
+    )
     queries, owners = [], []
     for number, text in enumerate(texts):
         ids = model.tokenizer.encode(text)
@@ -149,7 +151,7 @@ def written(model: SavedModel, requests: Sequence[tuple[str, dict[str, Any]]]) -
         groups.setdefault(_sampling(settings), []).append(number)
     texts = [""] * len(requests)
     for sampling, numbers in groups.items():
-        found = write_many(model, [requests[number][0] for number in numbers], sampling, reserve=True)
+        found = write_in_turn(model, [requests[number][0] for number in numbers], sampling, reserve=True)
         for number, one in zip(numbers, found):
             texts[number] = one.text
     return texts

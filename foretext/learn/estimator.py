@@ -127,12 +127,12 @@ def _checked_labels(y: Sequence[Any]) -> list[Any]:
     if isinstance(y, str) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) != 1:
         raise InputError(f"y must be a list of labels, one for each text, not {type(y).__name__}")
     labels = [label.item() if isinstance(label, np.generic) else label for label in y]
-    present = [label for label in labels if not _is_missing(label)]
     for number, label in enumerate(labels):
         if _is_missing(label):
+            known = sorted({repr(one) for one in labels if not _is_missing(one)})[:_LISTED]
             raise InputError(
                 f"y[{number}] (row {number + 1}): the label is missing ({label!r}); "
-                f"the labels are {_listing(present)}; fill it in, or leave the row out"
+                f"the labels are {', '.join(known) or 'none'}; fill it in, or leave the row out"
             )
     kinds = [_kind_of(label, number) for number, label in enumerate(labels)]
     for number, kind in enumerate(kinds):
@@ -158,9 +158,3 @@ def _kind_of(label: Any, number: int) -> str:
         if isinstance(label, kinds):
             return name
     raise InputError(f"y[{number}] is {type(label).__name__}; a label is a text, a number, or true or false")
-
-
-def _listing(labels: Iterable[Any]) -> str:
-    known = sorted(set(labels), key=repr)
-    shown = ", ".join(map(repr, known[:_LISTED]))
-    return f"{shown} and {len(known) - _LISTED} more" if len(known) > _LISTED else shown or "none"

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from tolerance import close, doubles, terms_of
 
 from foretext.batch import Batch
 from foretext.generate import many
-from foretext.generate.many import beam_search, write_many
+from foretext.generate.many import Written, beam_search, write_in_turn
 from foretext.generate.sampling import Decoder, Sampling, penalised
 from foretext.runs.model import SavedModel, reach_of
 from foretext.runs.run_config import ModelSections, RunConfig
@@ -28,6 +29,10 @@ PROMPTS = ["Once upon a time", "a", "", "The cat sat on the mat, and", "xyz"]
 # A model reads in float64; its logits are rounded to float32, and a log-probability is one of them less a sum of all.
 TERMS = terms_of(1, byte_tokenizer().size)
 BEAM_TERMS = terms_of(3 * 2)  # beams add in float64: of three tokens, the logit and those it is compared with
+
+
+def write_many(*given: Any, **named: Any) -> list[Written]:
+    return list(write_in_turn(*given, **named))
 
 
 @pytest.fixture(autouse=True, scope="module")
