@@ -27,7 +27,7 @@ from foretext.evaluate.translation import (
     translate_lines,
     translation_attention,
 )
-from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file, word_space
+from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file
 from foretext.generate.many import Written, beam_search, write_in_turn
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
@@ -35,6 +35,7 @@ from foretext.plan import NO_VIEWS, views_named
 from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
 from foretext.runs.reading import given_texts
 from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.run_vectors import words_of
 from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress, layout_name
 from foretext.tasks.files.formats import kind_of
@@ -208,7 +209,8 @@ class LanguageModel(GivesVectors):
 
     @cached_property
     def _words(self) -> WordSpace:
-        return word_space(self.model)
+        """The vectors of the run; UserError where a word has none of its own."""
+        return WordSpace(*words_of(self.model, self.model.where), self.model.where)
 
     def finetune(
         self,

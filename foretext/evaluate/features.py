@@ -53,7 +53,21 @@ class LayerMix:
     def widths(self, model: SavedModel) -> tuple[int, ...]:
         """Numbers of a vector, of each layer's if each is by itself; UserError where the model has no such mix."""
         config = model.model_config
-        self.check(config.layers)
+        refuse_if(
+            self.each and self.weights,
+            "weights are for layers that are added up, not for each by itself; leave them out",
+        )
+        for layer in self.layers:
+            refuse_if(
+                not 0 <= layer <= config.layers,
+                f"there is no layer {layer}: the layers are 0 (the embeddings) to {config.layers}",
+            )
+        refuse_if(
+            self.weights and len(self.weights) != len(self.layers),
+            f"{len(self.weights)} weights for {len(self.layers)} layers; give one for each",
+        )
+        for weight in self.weights:
+            refuse_if(not math.isfinite(weight), f"a layer cannot count {weight}; give a finite number")
         layers = self.chosen(config.layers)
         widths = tuple(config.layer_widths[layer] for layer in layers) or (config.width,)
         if self.each:
@@ -83,22 +97,6 @@ class LayerMix:
             for row, vector in enumerate(part):
                 apart[row, layer] = vector
         return apart
-
-    def check(self, count: int) -> None:
-        refuse_if(
-            self.each and self.weights,
-            "weights are for layers that are added up, not for each by itself; leave them out",
-        )
-        for layer in self.layers:
-            refuse_if(
-                not 0 <= layer <= count, f"there is no layer {layer}: the layers are 0 (the embeddings) to {count}"
-            )
-        refuse_if(
-            self.weights and len(self.weights) != len(self.layers),
-            f"{len(self.weights)} weights for {len(self.layers)} layers; give one for each",
-        )
-        for weight in self.weights:
-            refuse_if(not math.isfinite(weight), f"a layer cannot count {weight}; give a finite number")
 
     def states(self, model: SavedModel, batch: Batch) -> Tensor:
         """[B, T, D]."""

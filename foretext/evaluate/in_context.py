@@ -263,20 +263,17 @@ class Template:
         missing = [field for field in FIELDS[kind] if field not in fields]
         refuse_if(missing, f"--template leaves out {_braced(missing)}; a prompt needs {_braced(FIELDS[kind])}")
         self._before = self.text[: -len(answer) - 2]
-        self._words = self._checked_words(words or {})
-
-    def _checked_words(self, words: Mapping[str, str]) -> dict[str, str]:
+        words = words or {}
         for label in words:
             refuse_if(
                 label not in self.labels,
                 f"--words: there is no label {label!r}; the labels are {', '.join(self.labels)}",
             )
-        named = {label: words.get(label, label) for label in self.labels}
+        self._words = {label: words.get(label, label) for label in self.labels}
         refuse_if(
-            len(set(named.values())) < len(named),
+            len(set(self._words.values())) < len(self._words),
             "--words: two labels have the same word, so that they cannot be told apart",
         )
-        return named
 
     def prompt(self, row: Row) -> Prompt:
         texts, answers, right = row.texts, [self._words[label] for label in self.labels], row.label

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, padded
-from foretext.errors import UserError, refuse_if
+from foretext.errors import refuse_if
 from foretext.generate.sampling import reader_of
 from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
@@ -129,7 +129,12 @@ def score_queries(
 ) -> list[list[Likelihood]]:
     """The likelihood of each completion of each query, whose ids stand in the order in which the model reads."""
     reader, reach = reader_of(model, "learning in context")
-    queries = [_with_start(query, model.tokenizer) for query in queries]
+    # Something must stand before the first token that is predicted: end-of-text, which every document follows.
+    end, bare = model.tokenizer.end, [query for query in queries if not query.context]
+    refuse_if(
+        end is None and bare, f"an empty context needs {END}, which this vocabulary does not have; give a context"
+    )
+    queries = [query if query.context or end is None else replace(query, context=(end,)) for query in queries]
     room = sys.maxsize if reach is None else reach
     read = _read_on if reach is None else _read if reader.branches else _ask
     shared, fitting, cut = _divided(queries, room, sharing=read is not _ask)
@@ -155,16 +160,6 @@ def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[i
     shared = _common([query.context for query in whole.values()]) if sharing else []
     fitting = [branch for number, query in whole.items() for branch in _branches(query, number, len(shared), room)]
     return shared, fitting, [branch for number, query in long.items() for branch in _alone(query, number, room)]
-
-
-def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
-    """Something must stand before the first token that is predicted: end-of-text, which every document follows."""
-    if query.context:
-        return query
-    end = tokenizer.end
-    if end is None:
-        raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
-    return replace(query, context=(end,))
 
 
 def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:

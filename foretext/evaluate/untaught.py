@@ -170,15 +170,7 @@ class WrittenRound:
 
 def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[Pair]:
     """What is given and what is wanted, of each row; several right answers may stand in a list."""
-    cells = [table.column(name) for name in _names(table, task, columns or {})]
-    pairs = [_pair(task, *row) for row in zip(table.where, *cells)]
-    refuse_if(not pairs, f"{table.name}: there is no row in it")
-    return pairs
-
-
-def _names(table: Table, task: str, columns: dict[str, str]) -> list[str]:
-    """The columns of what is given and what is wanted."""
-    fields = TASKS[task].fields
+    columns, fields = columns or {}, TASKS[task].fields
     for field in columns:
         refuse_if(field not in fields, f"--columns: {task} has no field {field!r}; it has {' and '.join(fields)}")
     names = [columns.get(field, field) for field in fields]
@@ -188,7 +180,10 @@ def _names(table: Table, task: str, columns: dict[str, str]) -> list[str]:
             f"{table.name}: no column {name!r} for {task} (it has {', '.join(table.columns)}); "
             f"name them by --columns {fields[0]}=…,{fields[1]}=…",
         )
-    return names
+    cells = [table.column(name) for name in names]
+    pairs = [_pair(task, *row) for row in zip(table.where, *cells)]
+    refuse_if(not pairs, f"{table.name}: there is no row in it")
+    return pairs
 
 
 def _pair(task: str, where: str, left: Any, right: Any) -> Pair:

@@ -19,8 +19,6 @@ from pathlib import Path
 import numpy as np
 
 from foretext.errors import UserError, did_you_mean, refuse_if
-from foretext.runs.model import SavedModel
-from foretext.runs.run_vectors import words_of
 from foretext.text.corpus.text_files import read_text
 
 MOST_WORDS = 300_000
@@ -160,12 +158,6 @@ class WordSpace:
         cosines_NW = (b_ND - a_ND + c_ND) @ self.units_WD[:MOST_WORDS].T
         np.put_along_axis(cosines_NW, known_N4[:, :3], -np.inf, axis=1)
         return cosines_NW.argmax(axis=1)
-
-
-def word_space(model: SavedModel) -> WordSpace:
-    """The vectors of a run; UserError where a word has none of its own."""
-    words, matrix = words_of(model, model.where)
-    return WordSpace(words, matrix, model.where)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -120,22 +120,18 @@ def _sort_out(grown: list[Hypothesis], done: list[Hypothesis], own: Tensor | Non
 
 
 def _goes_on(kept: list[Hypothesis], done: list[Hypothesis], limit: int, rules: Rules) -> bool:
-    """Whether a text is searched on; what is cut off at its limit goes to `done`."""
+    """Whether a text is searched on: until as many have ended as are wanted; a patient search until nothing that grows
+    can come among them any more. What is cut off at its limit goes to `done`."""
     if not kept:
         return False
     if len(kept[0].ids) >= limit:
         done += kept
         return False
-    return not _enough(done, kept[0], limit, rules)
-
-
-def _enough(done: list[Hypothesis], best: Hypothesis, limit: int, rules: Rules) -> bool:
-    """Whether as many have ended as are wanted; for a patient search also whether nothing that goes on can come among
-    them. Its sum can only fall, and the longer it gets the more words that is divided by."""
     if len(done) < rules.beams or not rules.patient:
-        return len(done) >= rules.beams
+        return len(done) < rules.beams
     worst = sorted((one.score for one in done), reverse=True)[rules.beams - 1]
-    return best.log_probability / limit <= worst
+    # The sum of the best that grows can only fall, and is divided by `limit` words at most.
+    return kept[0].log_probability / limit > worst
 
 
 @torch.no_grad()

@@ -35,8 +35,8 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json
 from foretext.interop.hub import Foreign, about_drawn, check_in, drawn
+from foretext.interop.hub_tensors import read_json
 from foretext.nn.recurrent.bilm import Bilm, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.weights import check_tensors
@@ -276,10 +276,6 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 
 
 _OPTIONS, _WEIGHTS, _VOCABULARY = "*options*.json", "*weights*.hdf5", "*vocab*.txt"
-
-
-def is_published_elmo(folder: Path) -> bool:
-    return any(folder.glob("*.hdf5")) and not (folder / "config.json").exists()
 
 
 def read_published_elmo(folder: Path) -> Foreign:

@@ -29,9 +29,9 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.bilm_weights import is_published_elmo, read_published_elmo
-from foretext.interop.foreign import any_json
+from foretext.interop.bilm_weights import read_published_elmo
 from foretext.interop.hub import Foreign, check_in, export_hub, read_hub, shapes_of
+from foretext.interop.hub_tensors import any_json
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space, write_error
 from foretext.runs.model import SavedModel, load_model
@@ -73,7 +73,7 @@ def import_model(
     )
     if (folder / SHAPES).is_file():
         foreign = read_openai_gpt(folder)
-    elif is_published_elmo(folder):
+    elif any(folder.glob("*.hdf5")) and not (folder / "config.json").exists():
         foreign = read_published_elmo(folder)
     else:
         foreign = read_hub(folder, allow_pickle)
@@ -242,8 +242,7 @@ def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
 
 def export_vectors(model: SavedModel, out: Path, to: str) -> list[str]:
     """Writes the vectors of a run into a file; returns what a user must know about it."""
-    where = str(model.run.path) if model.run else "this model"
-    words, matrix = words_of(model, where)
+    words, matrix = words_of(model, model.where)
     refuse_if(out.is_dir(), f"{out} is a folder; vectors are one file: give --out a name such as {out / 'vectors.txt'}")
     check_space(out, len(words) * (_DIGITS * matrix.shape[1] if to != "gensim" else 4 * matrix.shape[1]))
     try:

@@ -22,9 +22,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json, read_weights
-from foretext.interop.hub_tensors import FolderTensors, by_their_names, head_of, head_tensors
-from foretext.interop.hub_tokenizer import read_tokenizer, special_of, tokenizer_files
+from foretext.interop.hub_tensors import (
+    FolderTensors,
+    by_their_names,
+    head_of,
+    head_tensors,
+    read_json,
+    read_weights,
+)
+from foretext.interop.hub_tokenizer import padding_of, read_tokenizer, special_of, tokenizer_files
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.runs.commit import write_new
@@ -195,6 +201,9 @@ def _heads(
         head = head_of(model, names)
         tensors, described = head_tensors(model, names, head, weights)
         config |= described
+        padding = padding_of(model.tokenizer)
+        if padding is not None and "pad_token_id" not in names.ids and model.task.kind != "choice":
+            config["pad_token_id"] = model.tokenizer.specials[padding]
         for name in [name for name in weights if name.startswith(head.without)]:
             del weights[name]
         if not head.automatic:

@@ -23,7 +23,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json
+from foretext.interop.hub_tensors import read_json
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.published import numbered, read_pieces, read_sentencepiece
 from foretext.text.tokenizers.unigram import SPACE, Unigram

@@ -20,7 +20,6 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json
 from foretext.interop.hub_pieces import (
     ADDED,
     LINES,
@@ -41,8 +40,10 @@ from foretext.interop.hub_pieces import (
     wordpiece_of_library,
     wordpiece_of_lines,
 )
+from foretext.interop.hub_tensors import read_json
 from foretext.systems.hub_names import OPENAI_IDS, HubNames
 from foretext.tasks.layouts.base import AT_END, DELIMITER, EXTRACT, START, FramedLayout
+from foretext.text.corpus.text_files import read_text
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.char_bpe import UNKNOWN, WORD_END, CharBPE
@@ -270,7 +271,7 @@ def _check_roles(
 def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
     """The tokenizer of one of these `kinds`, and the file that it is in."""
     if (folder / OWN).is_file():
-        return tokenizer_from_json(_text(folder / OWN), str(folder / OWN)), folder / OWN
+        return tokenizer_from_json(read_text(folder / OWN), str(folder / OWN)), folder / OWN
     if "BPE" in kinds and (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _of_vocabulary(folder), folder / "vocab.json"
     if (folder / WHOLE).is_file():
@@ -284,13 +285,6 @@ def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
     raise UserError(f"{folder}: no tokenizer here; it needs {needed}")
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); get the file again") from None
-
-
 def _of_vocabulary(folder: Path) -> Tokenizer:
     """vocab.json and merges.txt, and what was added to them later."""
     ids = read_vocabulary(folder / "vocab.json", MOST_GAPS)
@@ -300,9 +294,8 @@ def _of_vocabulary(folder: Path) -> Tokenizer:
         data = read_json(whole)
         splitter = _splitter_of(data, ids, whole)
         put_together(ids, added_tokens(data, whole), whole, gaps)
-    if (folder / ADDED).is_file():
-        put_together(ids, read_json(folder / ADDED), folder / ADDED, gaps)
-    put_together(ids, {}, folder / "vocab.json", gaps)
+    added = folder / ADDED
+    put_together(ids, json_in(added), added if added.is_file() else folder / "vocab.json", gaps)
     settings = folder / SETTINGS
     refuse_if(
         json_in(settings).get("add_prefix_space") is True,
