@@ -95,8 +95,7 @@ class LanguageModel(GivesVectors):
 
     def fill(self, text: str, top: int = 5) -> Filled:
         """The best `top` pieces for each blank ([MASK]; <mask> for RoBERTa and XLNet) of `text`, with probabilities."""
-        refuse_if(not isinstance(text, str), f"text must be a text, not {type(text).__name__}")
-        return fill(self.model, text, top)
+        return fill(self.model, _one_text(text, "text"), top)
 
     def stream(
         self,
@@ -111,7 +110,7 @@ class LanguageModel(GivesVectors):
     ) -> Iterator[str]:
         """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
-        return generate_text(self.model, _prompt(prompt), sampling)
+        return generate_text(self.model, _one_text(prompt, "prompt"), sampling)
 
     def facing(self, direction: str) -> LanguageModel:
         """The same model to read in the other direction, where it has both (ELMo): `lm.facing("backward").generate(…)`
@@ -158,7 +157,7 @@ class LanguageModel(GivesVectors):
     ) -> list[tuple[Written, float]]:
         """The most likely continuations that a search with so many beams finds, best first, and their scores."""
         sampling = Sampling(max_tokens, stop=_stops(stop), repetition_penalty=repetition_penalty)
-        return beam_search(self.model, _prompt(prompt), beams, sampling)
+        return beam_search(self.model, _one_text(prompt, "prompt"), beams, sampling)
 
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
         """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
@@ -278,9 +277,9 @@ class LanguageModel(GivesVectors):
         return TaskModel(finetune(request, reporter, stopping).model, request.out)
 
 
-def _prompt(given: Any) -> str:
+def _one_text(given: Any, name: str) -> str:
     if not isinstance(given, str):
-        raise UserError(f"prompt must be a text, not {type(given).__name__}")
+        raise UserError(f"{name} must be a text, not {type(given).__name__}")
     return given
 
 

@@ -38,9 +38,8 @@ def attention_page(model: SavedModel, text: str, target: str | None = None) -> s
         not 2 <= len(ids) <= most,
         f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text",
     )
-    device = next(model.trunk.parameters()).device
     # Segments are for a trunk that tells them apart: no other has any in a single text.
-    given = [torch.tensor(part, device=device) for part in (ids, reading.segments) if part]
+    given = [torch.tensor(part, device=model.device) for part in (ids, reading.segments) if part]
     weights = model.trunk.eval().attention_weights(*given).cpu().numpy()
     pieces = [model.tokenizer.piece(number) for number in ids]
     way = ", which reads from right to left" if model.info.direction == "backward" else ""

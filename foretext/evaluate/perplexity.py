@@ -45,7 +45,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from foretext.batch import Batch, length_batches, padded
-from foretext.errors import UserError, refuse, refuse_if
+from foretext.errors import refuse, refuse_if
 from foretext.evaluate.fill import filling_objective
 from foretext.generate.sampling import reader_of
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY
@@ -145,11 +145,11 @@ def memory_of(model: SavedModel, asked: int | None) -> int | None:
     own = model.trunk.evaluation_memory
     if asked is None:
         return own
-    if own is None:
-        raise UserError(
-            "memory is for systems that are scored with one, such as transformer_xl; a text is scored by "
-            f"{model.system.name} without: leave it out"
-        )
+    refuse_if(
+        own is None,
+        "memory is for systems that are scored with one, such as transformer_xl; a text is scored by "
+        f"{model.system.name} without: leave it out",
+    )
     refuse_if(
         isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY,
         f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}",

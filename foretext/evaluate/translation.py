@@ -24,7 +24,7 @@ import torch
 
 from foretext.batch import length_batches
 from foretext.errors import UserError, refuse_if
-from foretext.generate.beam_search import Hypothesis, Rules, search_translations
+from foretext.generate.many import Hypothesis, Rules, search_translations
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Translator
 from foretext.runs.model import SavedModel, mean_losses

@@ -206,7 +206,9 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
         written = [*generate_ids(model, ids[::-1], sampling)][::-1]
         text = _cut_left("".join(text_pieces(model.tokenizer, iter(written))), sampling.stop)
         text = text if model.tokenizer.lossless else text.lstrip(" ")  # before the first of words there is none
-        spaces = spaced(model.tokenizer, written, prompt[:1]) or _brings_space(model.tokenizer, ids, prompt)
+        # The prompt's first piece, a word of a list of words, may bring a space that is not in the prompt.
+        brings = bool(ids) and model.tokenizer.piece_bytes(ids[0]).startswith(b" ") and not prompt[:1].isspace()
+        spaces = brings or spaced(model.tokenizer, written, prompt[:1])
         yield text + " " if text and spaces else text
         return
     begins = spaced(model.tokenizer, ids, prompt[-1:])
@@ -216,11 +218,6 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
 def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
     """Whether a space belongs after `before`, of which the prompt's nearest character, `neighbour`, is not one."""
     return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
-
-
-def _brings_space(tokenizer: Tokenizer, ids: Sequence[int], prompt: str) -> bool:
-    """Whether the prompt's first piece brings a space that is not in the prompt: a word of a list of words."""
-    return bool(ids) and tokenizer.piece_bytes(ids[0]).startswith(b" ") and not prompt[:1].isspace()
 
 
 def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -> Iterator[str]:

@@ -121,8 +121,7 @@ def _field(
 
 
 def _whole(options: dict[str, Any], name: str, path: Path, none: int | None = None) -> int:
-    found: int = _field(options, name, path, _is_whole, "a whole number", none)
-    return found
+    return int(_field(options, name, path, _is_whole, "a whole number", none))
 
 
 def _is_bound(said: Any) -> bool:
@@ -149,7 +148,12 @@ def _shown(value: Any) -> str:
 
 def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
     """The weights of a published file by our names, checked against the options."""
-    h5py = _h5py()
+    try:
+        import h5py
+    except ImportError:
+        raise UserError(
+            "reading ELMo's weights needs h5py, which is not installed; pip install 'foretext[elmo]'"
+        ) from None
     refuse_if(not path.is_file(), f"{path}: missing; give the hdf5 file with the weights")
     size, numbers = path.stat().st_size, config.parameters()
     refuse_if(
@@ -163,16 +167,6 @@ def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
             return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # hdf5's ways to meet a damaged file
         raise UserError(f"{path}: not a whole hdf5 file ({error}); get the file again") from None
-
-
-def _h5py() -> ModuleType:
-    try:
-        import h5py
-    except ImportError:
-        raise UserError(
-            "reading ELMo's weights needs h5py, which is not installed; pip install 'foretext[elmo]'"
-        ) from None
-    return h5py
 
 
 class _Reader:

@@ -44,8 +44,6 @@ from foretext.text.corpus.text_files import written_aside
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.unigram import Unigram
-from foretext.text.tokenizers.word_vocabulary import Words
-from foretext.text.tokenizers.wordpiece import WordPiece
 
 FORMATS = ("hf",)
 VECTOR_FORMATS = ("word2vec", "glove", "gensim")
@@ -109,12 +107,8 @@ def _write(foreign: Foreign, run: RunDirectory, source: Path) -> None:
 
 def _described(tokenizer: Tokenizer) -> TokenizerConfig:
     kind: Any = tokenizer.kind
-    lower = TokenizerConfig.lower
-    if isinstance(tokenizer, WordPiece | Words):
-        lower = tokenizer.lower
-    if isinstance(tokenizer, Unigram):
-        lower = tokenizer.cleaning.lower
-    return TokenizerConfig(kind, tokenizer.size, lower=lower)
+    cleaned = tokenizer.cleaning if isinstance(tokenizer, Unigram) else tokenizer
+    return TokenizerConfig(kind, tokenizer.size, lower=getattr(cleaned, "lower", TokenizerConfig.lower))
 
 
 def _size_of(system: System, foreign: Foreign) -> str:

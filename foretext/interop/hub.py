@@ -78,15 +78,13 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
-    known = {system.hub.model_type: system for system in SYSTEMS.values() if system.hub is not None}
+    known = {one.hub.model_type: (one, one.hub) for one in SYSTEMS.values() if one.hub is not None}
     kind: Any = config.get("model_type")
     refuse_if(
         not isinstance(kind, str) or kind not in known,
         f"{where}: model_type {kind!r} cannot be read; {', '.join(known)} can",
     )
-    system = known[kind]
-    assert system.hub is not None
-    return system, system.hub
+    return known[kind]
 
 
 def _ours(

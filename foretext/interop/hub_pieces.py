@@ -289,7 +289,9 @@ def with_end(
     begins = _name(settings.get("bos_token"))
     if begins in tokenizer.specials and begins != known:
         notes.append(f"{where}: {begins} begins a text there; here {END} stands between texts")
-    return _renamed(tokenizer, known, END)
+    data = json.loads(tokenizer.to_json())
+    data["specials"] = [END if name == known else name for name in data["specials"]]
+    return tokenizer_from_json(json.dumps(data), "the tokenizer")
 
 
 def _check_role(tokenizer: Tokenizer, role: str, said: Any, name: str | None, rows: int, where: Path) -> None:
@@ -308,12 +310,6 @@ def _name(value: Any) -> str | None:
     """The name of a token, which these files write in two ways."""
     found = value.get("content") if isinstance(value, dict) else value
     return found if isinstance(found, str) else None
-
-
-def _renamed(tokenizer: Tokenizer, old: str, new: str) -> Tokenizer:
-    data = json.loads(tokenizer.to_json())
-    data["specials"] = [new if name == old else name for name in data["specials"]]
-    return tokenizer_from_json(json.dumps(data), "the tokenizer")
 
 
 def check_added(folder: Path) -> None:

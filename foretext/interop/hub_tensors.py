@@ -74,8 +74,10 @@ def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Te
     )
     whole = folder / PICKLE if (folder / PICKLE).is_file() else pickles[0]
     names = ", ".join(path.name for path in pickles[:4])
-    several = whole.name != PICKLE and len(pickles) > 1
-    refuse_if(several, f"{folder}: which of {names} holds the weights? Name that one {PICKLE}")
+    refuse_if(
+        whole.name != PICKLE and len(pickles) > 1,
+        f"{folder}: which of {names} holds the weights? Name that one {PICKLE}",
+    )
     return _read_pickle(whole), str(whole)
 
 
@@ -149,6 +151,10 @@ def parts_of(theirs: Theirs) -> tuple[str, ...]:
     return (theirs,) if isinstance(theirs, str) else theirs
 
 
+_TABLE = "not the token table, and an output table of its own cannot be read"
+_BIAS = "no copy of the head's bias, and cannot be read beside it"
+
+
 class FolderTensors:
     """Names are known with and without the prefix. `model`: our configuration; `where`: the file to name in
     messages."""
@@ -196,7 +202,9 @@ class FolderTensors:
         """Nothing may be left over but what repeats one of `weights`, is no weight, or is of no use here."""
         for copy, ours in self.names.copies.items():
             if ours in weights and copy in self.left:
-                self._check_copy(copy, ours, self.left.pop(copy), weights[ours])
+                same = torch.equal(self.left.pop(copy).float(), weights[ours])
+                what = _TABLE if ours == "tokens.weight" else _BIAS
+                refuse_if(not same, f"{self.where}: {copy} is {what}")
         of_use = (name for name in self.left if not name.startswith(self.names.ignored))
         left = [self.written[name] for name in sorted(of_use) if not name.endswith(self.names.empty)]
         refuse_if(
@@ -204,12 +212,6 @@ class FolderTensors:
             f"{self.where}: {''.join(left[:1])} has no place in {self.names.language_model} of the shape in "
             "config.json; get both again, or save the language model without other heads",
         )
-
-    def _check_copy(self, copy: str, ours: str, found: Tensor, weight: Tensor) -> None:
-        what = "no copy of the head's bias, and cannot be read beside it"
-        if ours == "tokens.weight":
-            what = "not the token table, and an output table of its own cannot be read"
-        refuse_if(not torch.equal(found.float(), weight), f"{self.where}: {copy} is {what}")
 
 
 def by_their_names(weights: Mapping[str, Tensor], names: HubNames, model: ModelConfig) -> dict[str, Tensor]:

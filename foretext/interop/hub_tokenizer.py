@@ -84,9 +84,8 @@ def tokenizer_files(
     """Files by name, and what a user must know. `delimited`: texts get start, delimiter and extract tokens, as
     fine-tuning gave them. `framed`: they get a masked system's, which it always has."""
     whole, notes = _library(tokenizer)
-    mask = name_of(tokenizer, "mask")
     # Where a word's space is its own, so is a blank's.
-    blank = mask if tokenizer.lossless else None
+    blank = name_of(tokenizer, "mask") if tokenizer.lossless else None
     whole.add_special_tokens(
         [AddedToken(name, special=True, normalized=False, lstrip=name == blank) for name in tokenizer.specials]
     )

@@ -13,7 +13,7 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.generate.beam_search import Hypothesis, Rules, search_translations
+from foretext.generate.many import Hypothesis, Rules, search_translations
 from foretext.nn.recurrent.cove import TranslationConfig
 from foretext.text.words.word_list import END, START, UNKNOWN
 
