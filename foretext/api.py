@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foretext.config import Setting
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.language_model import LanguageModel
 from foretext.plan import VIEWS_ALONE, views_named
 from foretext.runs.model import load_model, pretrained_model
@@ -89,8 +89,7 @@ def finetune(
     """Views alone (`finetune --system views`): word vectors and topics of `text` (files, folders, globs) or
     `documents` (the texts themselves; neither: the rows' own), learned in at most `minutes` (None: 1), and one head
     over them and the n-grams of `rows`. The rest is as in `LanguageModel.finetune`."""
-    if documents is not None and text:
-        raise UserError("give either text (files) or documents (strings), not both")
+    refuse_if(documents is not None and text, "give either text (files) or documents (strings), not both")
     format = layout_name(format)
     task = kind_of(task, format)
     files = [text] if isinstance(text, str | Path) else list(text)
@@ -157,8 +156,7 @@ def pretrain(
     run to go on from; `new_vocabulary`: with a vocabulary of the new text. `threads`: of the processor; with one, word
     vectors (word2vec) are the same each time.
     """
-    if documents is not None and texts:
-        raise UserError("give either texts (files) or documents (strings), not both")
+    refuse_if(documents is not None and texts, "give either texts (files) or documents (strings), not both")
     budget = None if minutes is steps is tokens is None else Budget(minutes, steps, tokens)
     folder = Path(tempfile.mkdtemp(prefix="foretext-")) if out is None else Path(out)
     inputs = [texts] if isinstance(texts, str | Path) else list(texts)

@@ -16,11 +16,10 @@ import numpy as np
 import torch
 
 from foretext.config import Setting
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
-from foretext.evaluate.perplexity import Perplexity, memory_of, perplexity_of_both, pseudo_perplexity
-from foretext.evaluate.perplexity import perplexity as measure_perplexity
+from foretext.evaluate.perplexity import Perplexity, perplexity
 from foretext.evaluate.translation import (
     TranslationAttention,
     TranslationScores,
@@ -28,14 +27,13 @@ from foretext.evaluate.translation import (
     translate_lines,
     translation_attention,
 )
-from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file, word_space
-from foretext.generate.beam_search import Search
-from foretext.generate.many import Written, beam_search, write_many
+from foretext.evaluate.word_space import Analogies, Similarity, WordSpace, judged_file
+from foretext.generate.many import Written, beam_search, write_in_turn
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
 from foretext.plan import NO_VIEWS, views_named
-from foretext.runs.model import SavedModel, facing, need_trained_head, reach_of
-from foretext.runs.reading import given_texts
+from foretext.runs.model import SavedModel, facing, need_trained_head, pretrained_model, reach_of
+from foretext.runs.reading import given_texts, words_of
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
 from foretext.tasks.family import Progress, layout_name
@@ -44,6 +42,7 @@ from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
+from foretext.train.pretraining.words_beside import own_words
 
 
 class LanguageModel(GivesVectors):
@@ -64,8 +63,10 @@ class LanguageModel(GivesVectors):
         if not numbers or (context is not None and len(numbers) > context):
             most = "at least 1 id" if context is None else f"between 1 and {context} ids (the context)"
             raise UserError(f"logits takes {most}, not {len(numbers)}")
-        if min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary:
-            raise UserError(f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary")
+        refuse_if(
+            min(numbers) < 0 or max(numbers) >= self.model.model_config.vocabulary,
+            f"ids must be from 0 to {self.model.model_config.vocabulary - 1}, the vocabulary",
+        )
         model, objective = self.model, self.model.objective or Objective()
         if model.scored in ("by blanks", "not at all"):
             objective = filling_objective(model, "logits")
@@ -90,21 +91,11 @@ class LanguageModel(GivesVectors):
         pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
         reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order.
         `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
-        given = given_texts(texts, "texts")
-        memory_of(self.model, memory)
-        if self.model.scored in ("in turn", "in one order"):
-            return measure_perplexity(self.model, given, stride, progress, reporter, memory)
-        if stride is not None:
-            raise UserError(f"stride is for models that read in one direction, not {self.model.system.name}")
-        if self.model.scored == "both ways":
-            return perplexity_of_both(self.model, given, progress, reporter)
-        return pseudo_perplexity(self.model, given, progress, reporter)
+        return perplexity(self.model, given_texts(texts, "texts"), stride, progress, reporter, memory)
 
     def fill(self, text: str, top: int = 5) -> Filled:
         """The best `top` pieces for each blank ([MASK]; <mask> for RoBERTa and XLNet) of `text`, with probabilities."""
-        if not isinstance(text, str):
-            raise UserError(f"text must be a text, not {type(text).__name__}")
-        return fill(self.model, text, top)
+        return fill(self.model, _one_text(text, "text"), top)
 
     def stream(
         self,
@@ -119,7 +110,7 @@ class LanguageModel(GivesVectors):
     ) -> Iterator[str]:
         """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
-        return generate_text(self.model, _prompt(prompt), sampling)
+        return generate_text(self.model, _one_text(prompt, "prompt"), sampling)
 
     def facing(self, direction: str) -> LanguageModel:
         """The same model to read in the other direction, where it has both (ELMo): `lm.facing("backward").generate(…)`
@@ -154,7 +145,7 @@ class LanguageModel(GivesVectors):
     ) -> list[Written]:
         """Continuations of several prompts at once, with the log-probability of each token and how each ended."""
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
-        return write_many(self.model, given_texts(prompts, "prompts"), sampling)
+        return list(write_in_turn(self.model, given_texts(prompts, "prompts"), sampling))
 
     def beam_search(
         self,
@@ -165,11 +156,12 @@ class LanguageModel(GivesVectors):
         repetition_penalty: float = 1.0,
     ) -> list[tuple[Written, float]]:
         """The most likely continuations that a search with so many beams finds, best first, and their scores."""
-        return beam_search(self.model, _prompt(prompt), beams, max_tokens, 1.0, _stops(stop), repetition_penalty)
+        sampling = Sampling(max_tokens, stop=_stops(stop), repetition_penalty=repetition_penalty)
+        return beam_search(self.model, _one_text(prompt, "prompt"), beams, sampling)
 
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
         """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
-        return translate_lines(self.model, given_texts(texts, "texts"), Search(beams=beams), progress)
+        return translate_lines(self.model, given_texts(texts, "texts"), beams, progress)
 
     def translation_attention(
         self,
@@ -181,7 +173,7 @@ class LanguageModel(GivesVectors):
         """For each text where the decoder looks for each word that it writes: `weights` [target words, source words],
         of the run's own translation, as `translate` gives it, or of the one in `targets`."""
         given = None if targets is None else given_texts(targets, "targets")
-        return translation_attention(self.model, given_texts(texts, "texts"), Search(beams=beams), given, progress)
+        return translation_attention(self.model, given_texts(texts, "texts"), beams, given, progress)
 
     def translation_scores(
         self,
@@ -194,7 +186,7 @@ class LanguageModel(GivesVectors):
     ) -> TranslationScores:
         """Loss, perplexity and BLEU on two files, line n of one the translation of line n of the other. `language` of
         the target chooses how BLEU tells words apart (zh, ja, ko)."""
-        return score_files(self.model, source, target, Search(beams=beams), language, errors, progress)
+        return score_files(self.model, source, target, beams, language, errors, progress)
 
     @property
     def knowledge(self) -> TextKnowledge | None:
@@ -216,7 +208,10 @@ class LanguageModel(GivesVectors):
 
     @cached_property
     def _words(self) -> WordSpace:
-        return word_space(self.model)
+        """The vectors of the run, or those beside it; UserError where a word has none of its own."""
+        beside = own_words(self.path)
+        model = self.model if beside is None else pretrained_model(beside)
+        return WordSpace(*words_of(model, model.where), model.where)
 
     def finetune(
         self,
@@ -284,9 +279,9 @@ class LanguageModel(GivesVectors):
         return TaskModel(finetune(request, reporter, stopping).model, request.out)
 
 
-def _prompt(given: Any) -> str:
+def _one_text(given: Any, name: str) -> str:
     if not isinstance(given, str):
-        raise UserError(f"prompt must be a text, not {type(given).__name__}")
+        raise UserError(f"{name} must be a text, not {type(given).__name__}")
     return given
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.evaluate.features import GivesVectors
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.report import Reporter, Warns
@@ -35,11 +35,10 @@ class TaskModel(GivesVectors):
 
     def averaged_with(self, *others: TaskModel) -> TaskModel:
         """A model that predicts the mean of what this one and these predict: ULMFiT's forward and backward model."""
-        if not self.family.averages:
-            raise UserError(
-                f"what several runs say has no mean in {self.task}: --with is for tasks with one label a row; leave it "
-                "out"
-            )
+        refuse_if(
+            not self.family.averages,
+            f"what several runs say has no mean in {self.task}: --with is for tasks with one label a row; leave it out",
+        )
         for number, other in enumerate(others, 2 + len(self.others)):
             if other.task != self.task or other.labels != self.labels:
                 first, second = self.path or "model 1", other.path or f"model {number}"  # only runs have folders
@@ -132,11 +131,10 @@ class TaskModel(GivesVectors):
         scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
-    def _check_gives_vectors(self) -> None:
+    def check_gives_vectors(self) -> None:
         """UserError for several runs, and for one whose system is pre-trained: only others (cvt) give vectors here."""
-        if self.others:
-            raise UserError("vectors of several runs have no mean: ask each of them for its own")
-        super()._check_gives_vectors()
+        refuse_if(self.others, "vectors of several runs have no mean: ask each of them for its own")
+        super().check_gives_vectors()
 
     def _scores(
         self,
@@ -145,8 +143,7 @@ class TaskModel(GivesVectors):
         progress: Progress | None = None,
         reporter: Reporter | None = None,
     ) -> tuple[Encoded, list[np.ndarray]]:
-        if not rows:
-            raise UserError("there are no rows to predict")
+        refuse_if(not rows, "there are no rows to predict")
         if self.model.views is not None:
             note = (reporter or Warns()).note
             encoded = self.family.whole(rows, self.model.task_config, labelled, note)

@@ -13,25 +13,24 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from foretext import __version__
+from foretext.cli.attention import attention
+from foretext.cli.demo import demo
 from foretext.cli.evaluate import evaluate
+from foretext.cli.export_model import export
+from foretext.cli.features import features
+from foretext.cli.fill import fill
 from foretext.cli.finetune import finetune
-from foretext.cli.generate import generate, translate
-from foretext.cli.other_verbs import (
-    attention,
-    demo,
-    export,
-    features,
-    fill,
-    import_,
-    info,
-    lm_eval,
-    nearest,
-    systems,
-    tokens,
-)
+from foretext.cli.generate import generate
+from foretext.cli.import_model import import_
+from foretext.cli.info import info
+from foretext.cli.lm_eval import lm_eval
+from foretext.cli.nearest import nearest
 from foretext.cli.predict import predict
 from foretext.cli.pretrain import pretrain
 from foretext.cli.prompt import prompt
+from foretext.cli.systems import systems
+from foretext.cli.tokens import tokens
+from foretext.cli.translate import translate
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
 EXIT_BROKEN_PIPE = 141

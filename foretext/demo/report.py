@@ -6,8 +6,8 @@ same style variables as the text, and takes a few kilobytes. Every text is escap
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 
 Curve = list[tuple[int, float]]  # tokens seen, loss
@@ -73,52 +73,48 @@ class TaskResult:
         return f"{100 * self.gain:+.1f}{' ✓' if self.is_clear else ''}"
 
 
-@dataclass(frozen=True)
-class ReportData:
-    """Everything that the page shows."""
-
-    title: str
-    summary: str
-    training: Curve
-    validation: Curve
-    results: list[TaskResult]
-    samples: list[tuple[str, str]]
-    notes: list[str] = field(default_factory=list)
-    facts: dict[str, str] = field(default_factory=dict)
-    examples: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # task → a row as (column, text)
-
-
 def percent(values: Sequence[float]) -> str:
     """Mean ± standard deviation in per cent."""
     spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * statistics.fmean(values):.1f}{spread}"
 
 
-def render(data: ReportData) -> str:
-    """The page as text."""
-    facts = "".join(f"<tr><th scope='row'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in data.facts.items())
-    notes = "".join(f"<li>{escape(note)}</li>" for note in data.notes)
-    samples = "".join(f"<pre><span class='prompt'>{escape(a)}</span>{escape(b)}</pre>" for a, b in data.samples)
+def render(
+    title: str,
+    summary: str,
+    *,
+    curves: Mapping[str, Curve],
+    results: Sequence[TaskResult],
+    samples: Sequence[tuple[str, str]],
+    examples: Mapping[str, Sequence[tuple[str, str]]],
+    facts: Mapping[str, str],
+    notes: Sequence[str],
+) -> str:
+    """The page as text. `curves`: of training and of validation, each under its name. `samples`: prompts and what the
+    model wrote. `examples`: of each task a row as (column, text)."""
+    shown_facts = "".join(f"<tr><th scope='row'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.items())
+    cards = "".join(_card(task, row) for task, row in examples.items())
+    written = "".join(f"<pre><span class='prompt'>{escape(a)}</span>{escape(b)}</pre>" for a, b in samples)
+    shown_notes = "".join(f"<li>{escape(note)}</li>" for note in notes)
     sections = {
-        "With and without pre-training": _table(data.results) + _bars(data.results),
-        "Pre-training": _curves(data.training, data.validation),
-        "What the tasks look like": f"<div class='cards'>{''.join(map(_card, data.examples.items()))}</div>",
-        "What the model writes": samples,
-        "How it was done": f"<table class='facts'><tbody>{facts}</tbody></table><ul>{notes}</ul>",
+        "With and without pre-training": _table(results) + _bars(results),
+        "Pre-training": _curves(curves),
+        "What the tasks look like": f"<div class='cards'>{cards}</div>",
+        "What the model writes": written,
+        "How it was done": f"<table class='facts'><tbody>{shown_facts}</tbody></table><ul>{shown_notes}</ul>",
     }
     return (
         "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
         "<meta http-equiv='Content-Security-Policy' content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{escape(data.title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<h1>{escape(data.title)}</h1><p class='lead'>{escape(data.summary)}</p>\n"
-        + "\n".join(f"<section><h2>{title}</h2>{text}</section>" for title, text in sections.items() if text)
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n"
+        f"<h1>{escape(title)}</h1><p class='lead'>{escape(summary)}</p>\n"
+        + "\n".join(f"<section><h2>{name}</h2>{text}</section>" for name, text in sections.items() if text)
         + "\n</main>\n</body>\n</html>\n"
     )
 
 
-def _card(example: tuple[str, list[tuple[str, str]]]) -> str:
-    task, fields = example
+def _card(task: str, fields: Sequence[tuple[str, str]]) -> str:
     texts = "".join(
         f"<dt>{escape(column)}</dt><dd{' class=label' if column == 'label' else ''}>{escape(text)}</dd>"
         for column, text in fields
@@ -163,9 +159,10 @@ def _bars(results: Sequence[TaskResult]) -> str:
     return _picture(left + width + 30, height, "Scores by task, with and without pre-training", parts, legend)
 
 
-def _curves(training: Curve, validation: Curve) -> str:
-    curves = [[(x, y) for x, y in curve if math.isfinite(y)] for curve in (training, validation)]
-    points = [point for curve in curves for point in curve]
+def _curves(curves: Mapping[str, Curve]) -> str:
+    """The loss against the tokens seen; of training and of validation in two colours."""
+    finite = [[(tokens, loss) for tokens, loss in curve if math.isfinite(loss)] for curve in curves.values()]
+    points = [point for curve in finite for point in curve]
     if len(points) < 2:
         return ""
     left, top, width, height = 50, 12, 650, 260
@@ -185,10 +182,10 @@ def _curves(training: Curve, validation: Curve) -> str:
         label = f"{tokens / 1e6:.1f}M" if last >= 1e6 else f"{tokens / 1e3:.0f}k"
         x = place(tokens, low)[0]
         parts.append(f"<text class='tick' x='{x:.0f}' y='{top + height + 20}' text-anchor='middle'>{label}</text>")
-    for curve, kind in zip(curves, ("train", "valid")):
+    for curve, kind in zip(finite, ("train", "valid")):
         line = " ".join("{:.1f},{:.1f}".format(*place(*point)) for point in curve)
         parts.append(f"<polyline class='{kind}' points='{line}'/>")
-    legend = (("without", "training loss"), ("with", "validation loss (nats a token), against tokens seen"))
+    legend = zip(("without", "with"), curves)
     return _picture(left + width + 30, top + height + 34, "Loss against tokens seen", parts, legend)
 
 

@@ -26,7 +26,7 @@ from rich.text import Text
 
 from foretext import __version__
 from foretext.api import load_language_model, pretrain
-from foretext.demo.report import ReportData, TaskResult, percent, render
+from foretext.demo.report import TaskResult, percent, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
 from foretext.errors import Interrupted, UserError
 from foretext.runs.directory import RunDirectory
@@ -116,7 +116,7 @@ class Demo:
         results = [self._result(data, task) for task in TASKS]
         with self._stage("writing samples and the report"):
             samples = [(prompt, self.generate(prompt)) for prompt in PROMPTS]
-            write_whole(self.folder / "report.html", render(self._report(data, results, samples)).encode())
+            write_whole(self.folder / "report.html", self._page(data, results, samples).encode())
         self._show(results, samples)
         return results
 
@@ -223,15 +223,19 @@ class Demo:
         rows = (len(data.rows[task, "train"]), len(data.rows[task, "test"]))
         return TaskResult(task, pretrained, untrained, *rows, data.guessing(task), QUESTIONS[task])
 
-    def _report(self, data: DemoData, results: list[TaskResult], samples: list[tuple[str, str]]) -> ReportData:
+    def _page(self, data: DemoData, results: list[TaskResult], samples: list[tuple[str, str]]) -> str:
         metrics = RunDirectory(self.base).metrics()
         clear = sum(one.is_clear for one in results)
-        return ReportData(
+        return render(
             title="Does pre-training help?",
             summary=f"A small GPT, pre-trained for {self.pretrain_minutes:.1f} minutes on the documentation inside "
             f"this Python, is clearly better than the same model without it on {clear} of {len(results)} tasks.",
-            training=[(line["tokens"], line["losses"]["lm"]) for line in metrics if "losses" in line],
-            validation=[(line["tokens"], line["validation"]["loss"]) for line in metrics if "validation" in line],
+            curves={
+                "training loss": [(line["tokens"], line["losses"]["lm"]) for line in metrics if "losses" in line],
+                "validation loss (nats a token), against tokens seen": [
+                    (line["tokens"], line["validation"]["loss"]) for line in metrics if "validation" in line
+                ],
+            },
             results=results,
             samples=samples,
             notes=[

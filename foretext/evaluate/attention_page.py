@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.evaluate.translation import translation_attention
-from foretext.generate.beam_search import Search
 from foretext.runs.model import SavedModel
 from foretext.runs.reading import Reading, read_as, told_apart
 
@@ -30,20 +29,17 @@ def attention_page(model: SavedModel, text: str, target: str | None = None) -> s
     a run that translates, the translation to look at; without it the run's own."""
     if model.system.reads == "pairs":
         return _translation_page(model, text, target)
-    if target is not None:
-        raise UserError(f"--target is for a run that translates (cove), not for one of {model.system.name}")
-    if not model.trunk.attends:
-        raise UserError(f"{model.system.name} has no attention to look at")
+    refuse_if(target is not None, f"--target is for a run that translates (cove), not for one of {model.system.name}")
+    refuse_if(not model.trunk.attends, f"{model.system.name} has no attention to look at")
     reading = _sequence(model, text)
     ids = reading.ids
     most = min(MOST_TOKENS, model.model_config.reads)
-    if not 2 <= len(ids) <= most:
-        raise UserError(
-            f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text"
-        )
-    device = next(model.trunk.parameters()).device
+    refuse_if(
+        not 2 <= len(ids) <= most,
+        f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text",
+    )
     # Segments are for a trunk that tells them apart: no other has any in a single text.
-    given = [torch.tensor(part, device=device) for part in (ids, reading.segments) if part]
+    given = [torch.tensor(part, device=model.device) for part in (ids, reading.segments) if part]
     weights = model.trunk.eval().attention_weights(*given).cpu().numpy()
     pieces = [model.tokenizer.piece(number) for number in ids]
     way = ", which reads from right to left" if model.info.direction == "backward" else ""
@@ -51,18 +47,22 @@ def attention_page(model: SavedModel, text: str, target: str | None = None) -> s
 
 
 def _translation_page(model: SavedModel, text: str, target: str | None) -> str:
-    if target is not None and not target.strip():
-        raise UserError("--target has no words; give a translation, or leave it out for the run's own")
+    refuse_if(
+        target is not None and not target.strip(),
+        "--target has no words; give a translation, or leave it out for the run's own",
+    )
     _check_words("text", len(model.tokenizer.encode(text)))
-    (found,) = translation_attention(model, [text], Search(), None if target is None else [target])
+    (found,) = translation_attention(model, [text], targets=None if target is None else [target])
     _check_words("translation", len(found.target))
     title = f"{model.system.name} {model.info.size}"
     return render_translation(found.source, found.target, found.weights, title, found.unknown)
 
 
 def _check_words(what: str, words: int) -> None:
-    if not 1 <= words <= MOST_TOKENS:
-        raise UserError(f"the {what} has {words} words; the page shows between 1 and {MOST_TOKENS}: give other text")
+    refuse_if(
+        not 1 <= words <= MOST_TOKENS,
+        f"the {what} has {words} words; the page shows between 1 and {MOST_TOKENS}: give other text",
+    )
 
 
 def _sequence(model: SavedModel, text: str) -> Reading:
@@ -70,12 +70,11 @@ def _sequence(model: SavedModel, text: str) -> Reading:
     is cut: what is too long is refused."""
     ids = model.tokenizer.encode(text)
     if model.task is not None and model.task.pools:
-        if model.task.kind not in ("classification", "regression"):
-            raise UserError(
-                f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text"
-            )
-        specials = dict(model.tokenizer.specials)
-        frame = model.system.build_layout(specials, model.model_config.reads, model.info.direction).frame(ids)
+        refuse_if(
+            model.task.kind not in ("classification", "regression"),
+            f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text",
+        )
+        frame = model.layout.frame(ids)
         return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
     reading = read_as(model, ids)
     if reading.count == len(ids):

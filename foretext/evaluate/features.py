@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.runs.model import SavedModel
 from foretext.runs.reading import Progress, Reading, given_texts, read_as, states_of
 from foretext.runs.report import Reporter, Warns
@@ -53,7 +53,21 @@ class LayerMix:
     def widths(self, model: SavedModel) -> tuple[int, ...]:
         """Numbers of a vector, of each layer's if each is by itself; UserError where the model has no such mix."""
         config = model.model_config
-        self.check(config.layers)
+        refuse_if(
+            self.each and self.weights,
+            "weights are for layers that are added up, not for each by itself; leave them out",
+        )
+        for layer in self.layers:
+            refuse_if(
+                not 0 <= layer <= config.layers,
+                f"there is no layer {layer}: the layers are 0 (the embeddings) to {config.layers}",
+            )
+        refuse_if(
+            self.weights and len(self.weights) != len(self.layers),
+            f"{len(self.weights)} weights for {len(self.layers)} layers; give one for each",
+        )
+        for weight in self.weights:
+            refuse_if(not math.isfinite(weight), f"a layer cannot count {weight}; give a finite number")
         layers = self.chosen(config.layers)
         widths = tuple(config.layer_widths[layer] for layer in layers) or (config.width,)
         if self.each:
@@ -84,18 +98,6 @@ class LayerMix:
                 apart[row, layer] = vector
         return apart
 
-    def check(self, count: int) -> None:
-        if self.each and self.weights:
-            raise UserError("weights are for layers that are added up, not for each by itself; leave them out")
-        for layer in self.layers:
-            if not 0 <= layer <= count:
-                raise UserError(f"there is no layer {layer}: the layers are 0 (the embeddings) to {count}")
-        if self.weights and len(self.weights) != len(self.layers):
-            raise UserError(f"{len(self.weights)} weights for {len(self.layers)} layers; give one for each")
-        for weight in self.weights:
-            if not math.isfinite(weight):
-                raise UserError(f"a layer cannot count {weight}; give a finite number")
-
     def states(self, model: SavedModel, batch: Batch) -> Tensor:
         """[B, T, D]."""
         layers = self.chosen(model.model_config.layers)
@@ -121,22 +123,17 @@ class WordVectors:
     vectors: np.ndarray
 
 
-def check_gives_vectors(model: SavedModel) -> None:
-    """UserError for a fine-tuned run of a system that has pre-trained ones: its layers have become the task's."""
-    if model.task is not None and model.system.reads != "rows":
-        raise UserError(
-            f"{model.where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that"
-        )
-
-
 class GivesVectors:
     """What `LanguageModel` and `TaskModel` are asked for vectors by."""
 
     model: SavedModel
 
-    def _check_gives_vectors(self) -> None:
-        """UserError for one that gives none."""
-        check_gives_vectors(self.model)
+    def check_gives_vectors(self) -> None:
+        """UserError for a fine-tuned run of a system that has pre-trained ones: its layers have become the task's."""
+        refuse_if(
+            self.model.task is not None and self.model.system.reads != "rows",
+            f"{self.model.where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that",
+        )
 
     def features(
         self,
@@ -151,7 +148,7 @@ class GivesVectors:
         with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
         width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
         vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
-        self._check_gives_vectors()
+        self.check_gives_vectors()
         mix = LayerMix.of(layers, weights, each)
         return mix.arranged(self.model, text_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix))
 
@@ -166,7 +163,7 @@ class GivesVectors:
     ) -> list[WordVectors]:
         """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
         `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
-        self._check_gives_vectors()
+        self.check_gives_vectors()
         mix = LayerMix.of(layers, weights, each)
         found = word_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix)
         return [replace(one, vectors=mix.arranged(self.model, one.vectors)) for one in found]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.objectives.base import Objective
 from foretext.runs.model import SavedModel, need_trained_head
 from foretext.runs.reading import read_as
@@ -40,8 +40,10 @@ class Filled:
 def filling_objective(model: SavedModel, what: str) -> Objective:
     """UserError for a model that cannot be asked what stands in a blank."""
     if model.objective is None or not model.system.fills:
-        if model.task is not None:
-            raise UserError(f"{model.where} is fine-tuned: {what} needs the pre-trained run that it was made from")
+        refuse_if(
+            model.task is not None,
+            f"{model.where} is fine-tuned: {what} needs the pre-trained run that it was made from",
+        )
         able = [name for name, system in SYSTEMS.items() if system.fills]
         why, instead = "predicts a word from one side of it", "; foretext generate goes on with a text"
         if model.system.reads != "text" or model.system.learn is not None:
@@ -61,16 +63,14 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     mask = objective.blank()
     name = model.tokenizer.piece(mask)
     parts = text.split(name)
-    if len(parts) < 2:
-        raise UserError(f"there is no blank to fill: write {name} where one is")
-    if top < 1:
-        raise UserError(f"top must be at least 1, not {top}")
+    refuse_if(len(parts) < 2, f"there is no blank to fill: write {name} where one is")
+    refuse_if(top < 1, f"top must be at least 1, not {top}")
     ids = _encoded(model, parts, mask)
     reading = read_as(model, ids)
-    if reading.count < len(ids):
-        raise UserError(
-            f"the text has {len(ids)} tokens, more than the {reading.count} that the context holds; give a shorter one"
-        )
+    refuse_if(
+        reading.count < len(ids),
+        f"the text has {len(ids)} tokens, more than the {reading.count} that the context holds; give a shorter one",
+    )
     trunk = model.trunk.eval()
     places = [place for place, id in enumerate(reading.ids) if id == mask]
     logits = objective.output_layer(trunk).logits(

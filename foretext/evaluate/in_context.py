@@ -45,11 +45,11 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.evaluate.likelihood import Likelihood, Progress, Query, channel_query, query_of, score_queries
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.format_readers import COPA_QUESTIONS
-from foretext.tasks.files.rows import Row
+from foretext.tasks.files.rows import TEXT_FIELDS, Row
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
 CHANNEL = ("sum", "channel")  # of a model that reads from right to left, and what it can be asked:
@@ -138,10 +138,10 @@ def drawn_examples(
     drawn = []
     for text in asked:
         chosen = list(islice((one for other, one in shuffled if other != text), shots))
-        if len(chosen) < shots:
-            raise UserError(
-                f"{shots} examples are asked for, and there are {len(chosen)} rows to draw them from; give more"
-            )
+        refuse_if(
+            len(chosen) < shots,
+            f"{shots} examples are asked for, and there are {len(chosen)} rows to draw them from; give more",
+        )
         drawn.append(chosen)
     return drawn
 
@@ -207,13 +207,7 @@ def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
 
 BETWEEN = "\n\n"
 ANSWER = {"choice": "choice", "last-word": "word"}  # the field of the answer; others: label
-FIELDS = {
-    "classification": ("text",),
-    "entailment": ("premise", "hypothesis"),
-    "similarity": ("text1", "text2"),
-    "choice": ("context",),
-    "last-word": ("text",),
-}
+FIELDS = {**TEXT_FIELDS, "last-word": ("text",)}
 DEFAULTS = {
     "classification": "Text: {text}\nLabel: {label}",
     "entailment": "Premise: {premise}\nHypothesis: {hypothesis}\nLabel: {label}",
@@ -261,24 +255,25 @@ class Template:
         fields = _FIELD.findall(self.text)
         allowed = (*FIELDS[kind], answer)
         for field in fields:
-            if field not in allowed:
-                raise UserError(f"--template: no field {{{field}}} for {kind}; it has {_braced(allowed)}")
-        if fields.count(answer) != 1 or not self.text.endswith(f"{{{answer}}}"):
-            raise UserError(f"--template must end in {{{answer}}}, once: what is scored stands last")
+            refuse_if(field not in allowed, f"--template: no field {{{field}}} for {kind}; it has {_braced(allowed)}")
+        refuse_if(
+            fields.count(answer) != 1 or not self.text.endswith(f"{{{answer}}}"),
+            f"--template must end in {{{answer}}}, once: what is scored stands last",
+        )
         missing = [field for field in FIELDS[kind] if field not in fields]
-        if missing:
-            raise UserError(f"--template leaves out {_braced(missing)}; a prompt needs {_braced(FIELDS[kind])}")
+        refuse_if(missing, f"--template leaves out {_braced(missing)}; a prompt needs {_braced(FIELDS[kind])}")
         self._before = self.text[: -len(answer) - 2]
-        self._words = self._checked_words(words or {})
-
-    def _checked_words(self, words: Mapping[str, str]) -> dict[str, str]:
+        words = words or {}
         for label in words:
-            if label not in self.labels:
-                raise UserError(f"--words: there is no label {label!r}; the labels are {', '.join(self.labels)}")
-        named = {label: words.get(label, label) for label in self.labels}
-        if len(set(named.values())) < len(named):
-            raise UserError("--words: two labels have the same word, so that they cannot be told apart")
-        return named
+            refuse_if(
+                label not in self.labels,
+                f"--words: there is no label {label!r}; the labels are {', '.join(self.labels)}",
+            )
+        self._words = {label: words.get(label, label) for label in self.labels}
+        refuse_if(
+            len(set(self._words.values())) < len(self._words),
+            "--words: two labels have the same word, so that they cannot be told apart",
+        )
 
     def prompt(self, row: Row) -> Prompt:
         texts, answers, right = row.texts, [self._words[label] for label in self.labels], row.label

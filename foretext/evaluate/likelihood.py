@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, padded
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.generate.sampling import reader_of
 from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
@@ -60,15 +60,12 @@ class Likelihood:
 
 
 @dataclass(frozen=True)
-class _Branch:
-    """A piece of work: a context (after the shared tokens, if they are used) and the completions read behind it."""
+class _Branch(Query):
+    """A piece of work: a query, or some of its completions, without the shared tokens if these are read before it."""
 
-    query: int
-    first: int  # number of its first completion
-    context: tuple[int, ...]
-    completions: tuple[tuple[int, ...], ...]
-    cut: int
-    parts: tuple[int, ...]
+    query: int = 0
+    first: int = 0  # number of its first completion in the query
+    cut: int = 0
 
     @property
     def length(self) -> int:
@@ -132,7 +129,12 @@ def score_queries(
 ) -> list[list[Likelihood]]:
     """The likelihood of each completion of each query, whose ids stand in the order in which the model reads."""
     reader, reach = reader_of(model, "learning in context")
-    queries = [_with_start(query, model.tokenizer) for query in queries]
+    # Something must stand before the first token that is predicted: end-of-text, which every document follows.
+    end, bare = model.tokenizer.end, [query for query in queries if not query.context]
+    refuse_if(
+        end is None and bare, f"an empty context needs {END}, which this vocabulary does not have; give a context"
+    )
+    queries = [query if query.context or end is None else replace(query, context=(end,)) for query in queries]
     room = sys.maxsize if reach is None else reach
     read = _read_on if reach is None else _read if reader.branches else _ask
     shared, fitting, cut = _divided(queries, room, sharing=read is not _ask)
@@ -160,16 +162,6 @@ def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[i
     return shared, fitting, [branch for number, query in long.items() for branch in _alone(query, number, room)]
 
 
-def _with_start(query: Query, tokenizer: Tokenizer) -> Query:
-    """Something must stand before the first token that is predicted: end-of-text, which every document follows."""
-    if query.context:
-        return query
-    end = tokenizer.end
-    if end is None:
-        raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
-    return replace(query, context=(end,))
-
-
 def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:
     """What all contexts begin with, at least one token short of each: a query reads something of its own."""
     if len(contexts) < 2:
@@ -187,7 +179,8 @@ def _branches(query: Query, number: int, shared: int, room: int) -> Iterator[_Br
         while last < len(query.completions) and (last == first or size + len(query.completions[last]) <= room):
             size += len(query.completions[last]) - 1
             last += 1
-        yield _Branch(number, first, context, query.completions[first:last], 0, query.parts[first:last])
+        parts = query.parts[first:last]
+        yield _Branch(context, query.completions[first:last], query.where, parts, number, first)
         first = last
 
 
@@ -195,14 +188,14 @@ def _alone(query: Query, number: int, room: int) -> Iterator[_Branch]:
     """Each completion by itself, behind as much of the context as fits."""
     for which, completion in enumerate(query.completions):
         left = room - (len(completion) - 1)
-        if left < 1:
-            raise UserError(
-                f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and "
-                f"does not fit the model's context of {room:,}; shorten it or leave the row out"
-            )
+        refuse_if(
+            left < 1,
+            f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and "
+            f"does not fit the model's context of {room:,}; shorten it or leave the row out",
+        )
         context = query.context[-left:]
-        cut = len(query.context) - len(context)
-        yield _Branch(number, which, context, (completion,), cut, query.parts[which : which + 1])
+        cut, parts = len(query.context) - len(context), query.parts[which : which + 1]
+        yield _Branch(context, (completion,), query.where, parts, number, which, cut)
 
 
 def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
@@ -218,32 +211,27 @@ def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
 
 def _read(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
     """One pass over a group: contexts at the positions from `start` on, completions behind them, side by side."""
-    longest = group[0].length
-    ids = torch.zeros(len(group), longest, dtype=torch.long)
-    positions = torch.zeros(len(group), longest, dtype=torch.long)
-    attend = torch.zeros(len(group), longest, longest, dtype=torch.bool)
-    rows: list[int] = []
-    columns: list[int] = []
-    targets: list[int] = []
+    texts, positions, owners = ([list[int]() for _ in group] for _ in range(3))  # owner 0: the context
+    rows, columns, targets = list[int](), list[int](), list[int]()
     for row, branch in enumerate(group):
         size = len(branch.context)
-        ids[row, :size] = torch.tensor(branch.context)
-        positions[row, :size] = torch.arange(start, start + size)
-        attend[row, :size, :size] = torch.ones(size, size, dtype=torch.bool).tril()
-        place = size
-        for tokens in branch.completions:
-            end = place + len(tokens) - 1
-            ids[row, place:end] = torch.tensor(tokens[:-1], dtype=torch.long)
-            positions[row, place:end] = torch.arange(start + size, start + size + end - place)
-            attend[row, place:end, :size] = True
-            attend[row, place:end, place:end] = torch.ones(end - place, end - place, dtype=torch.bool).tril()
+        texts[row] += branch.context
+        positions[row] += range(start, start + size)
+        owners[row] += [0] * size
+        for number, tokens in enumerate(branch.completions, 1):
+            place, read = len(texts[row]), len(tokens) - 1
+            texts[row] += tokens[:-1]
+            positions[row] += range(start + size, start + size + read)
+            owners[row] += [number] * read
             rows += [row] * len(tokens)
-            columns += [size - 1, *range(place, end)]
+            columns += [size - 1, *range(place, place + read)]
             targets += tokens
-            place = end
-        attend[row, place:, place:] = torch.eye(longest - place, dtype=torch.bool)  # padding sees itself
+    (ids_BT, _), (positions_BT, _), (owners_BT, _) = padded(texts), padded(positions), padded(owners, fill=-1)
+    # A token sees those before it that are of the context, or of its own completion; padding sees itself at least.
+    of_context, of_its_own = owners_BT[:, None] == 0, owners_BT[:, None] == owners_BT[:, :, None]
+    attend_BTT = (of_context | of_its_own).tril()
     device = next(trunk.parameters()).device
-    batch = Batch(ids, positions_BT=positions, attend_BTT=attend).to(device)
+    batch = Batch(ids_BT, positions_BT=positions_BT, attend_BTT=attend_BTT).to(device)
     top = trunk(batch, state).top[torch.tensor(rows), torch.tensor(columns)]
     return _sums(trunk, group, top, torch.tensor(targets, device=device))
 

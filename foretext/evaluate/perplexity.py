@@ -39,26 +39,26 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
-import numpy as np
 import torch
 
 from foretext.batch import Batch, length_batches, padded
-from foretext.errors import UserError
+from foretext.errors import refuse, refuse_if
 from foretext.evaluate.fill import filling_objective
 from foretext.generate.sampling import reader_of
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY
 from foretext.nn.trunk import Trunk, remembering
 from foretext.objectives.base import Objective
-from foretext.runs.model import SavedModel, need_trained_head
+from foretext.runs.model import SavedModel, facing
 from foretext.runs.reading import read_as
 from foretext.runs.report import Reporter
 from foretext.text.tokenizers.base import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
-ROWS, PIECE = 16, 512  # documents, and tokens of each, that are read at a time where there is no context
+ROWS, PIECE = 16, 512  # long documents, and tokens of each, that are read at a time where there is no context
+_Window = tuple[list[int], int]  # ids, of which the last so many are scored
 
 
 @dataclass(frozen=True)
@@ -86,12 +86,6 @@ class Perplexity:
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
-@dataclass(frozen=True)
-class _Window:
-    ids: list[int]
-    scored: int  # the last so many targets are counted
-
-
 def perplexity(
     model: SavedModel,
     texts: Sequence[str],
@@ -100,25 +94,41 @@ def perplexity(
     reporter: Reporter | None = None,
     memory: int | None = None,
 ) -> Perplexity:
-    """Perplexity of `texts`, each a document. `stride` None is half the context; `memory` None is the configuration's.
-    `progress` hears of the measuring, `reporter` of the encoding before it."""
-    (reader, context), seen = reader_of(model, "perplexity"), memory_of(model, memory)
+    """Perplexity of `texts`, each a document; of a model that fills blanks, pseudo-perplexity. `stride` None is half
+    the context; `memory` None is the configuration's. `progress` hears of the measuring, `reporter` of the encoding
+    before it."""
+    seen = memory_of(model, memory)
+    if model.scored in ("by blanks", "not at all"):
+        refuse({"stride": stride}, f"is for models that read in one direction, not {model.system.name}")
+        return pseudo_perplexity(model, texts, progress, reporter)
+    ways = ("forward", "backward") if model.scored == "both ways" else (model.info.direction,)
+    faces = [facing(model, way) for way in ways]
+    readers = [reader_of(face, "perplexity") for face in faces]
+    context = readers[0][1]
     stride = _checked_stride(model, context, stride)
     encoded, tokens = _encoded(model, texts, reporter)
     whole = max(len(ids) for ids in encoded) + 1
-    windows = [window for ids in encoded for window in _windows(model, ids, context or whole, stride or whole)]
-    predicted = sum(window.scored for window in windows)
-    if not predicted:
-        raise UserError("there is nothing to predict: every document is one token, and nothing stands before it")
-    score = _score if context is not None else _score_in_pieces
+    windows = [list(windows_of(face, encoded, context or whole, stride or whole)) for face in faces]
+    predicted = sum(count for own in windows for _, count in own)
+    refuse_if(not predicted, "there is nothing to predict: every document is one token, and nothing stands before it")
+    score = _score_in_pieces if context is None else _score
+    parts = (part for (reader, _), own in zip(readers, windows) for part in score(reader, own))
     with remembering(model.trunk, None if seen is None else min(seen, whole - 1)):  # no token has more before it
-        nats = score(reader, windows, progress) * tokens / predicted
+        nats = _total(parts, sum(map(len, windows)), progress) * tokens / predicted
     order = LEFT_TO_RIGHT if model.scored == "in one order" else None
-    return replace(
-        figures(nats, tokens, texts, context, stride, model.tokenizer.lossless),
-        memory=seen,
-        order=order,
-    )
+    measured = figures(nats, tokens, texts, context, stride, model.tokenizer.lossless)
+    return replace(measured, memory=seen, order=order, directions=len(ways))
+
+
+def _total(parts: Iterable[tuple[float, int]], count: int, progress: Callable[[int, int], None] | None) -> float:
+    """The nats of all parts, of which each says how many windows it is of; `count`: how many there are."""
+    nats, done = 0.0, 0
+    for own, windows in parts:
+        nats += own
+        done += windows
+        if progress is not None:
+            progress(done, count)
+    return nats
 
 
 def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None) -> tuple[list[list[int]], int]:
@@ -126,8 +136,7 @@ def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None)
     heard = functools.partial((reporter or Reporter()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(map(len, encoded))
-    if not tokens:
-        raise UserError("there is no text to measure: every document is empty")
+    refuse_if(not tokens, "there is no text to measure: every document is empty")
     return encoded, tokens
 
 
@@ -136,27 +145,28 @@ def memory_of(model: SavedModel, asked: int | None) -> int | None:
     own = model.trunk.evaluation_memory
     if asked is None:
         return own
-    if own is None:
-        raise UserError(
-            "memory is for systems that are scored with one, such as transformer_xl; a text is scored by "
-            f"{model.system.name} without: leave it out"
-        )
-    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY:
-        raise UserError(f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}")
+    refuse_if(
+        own is None,
+        "memory is for systems that are scored with one, such as transformer_xl; a text is scored by "
+        f"{model.system.name} without: leave it out",
+    )
+    refuse_if(
+        isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY,
+        f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}",
+    )
     return asked
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
     if context is None:
-        if stride is not None:
-            raise UserError(
-                f"stride is for models with a context; {model.system.name} reads a document from its beginning to its "
-                "end; leave it out"
-            )
+        refuse_if(
+            stride is not None,
+            f"stride is for models with a context; {model.system.name} reads a document from its beginning to its "
+            "end; leave it out",
+        )
         return None
     stride = max(1, context // 2) if stride is None else stride
-    if not 1 <= stride <= context:
-        raise UserError(f"stride must be between 1 and the context of {context} tokens, not {stride}")
+    refuse_if(not 1 <= stride <= context, f"stride must be between 1 and the context of {context} tokens, not {stride}")
     return stride
 
 
@@ -192,112 +202,51 @@ def _exp(nats: float) -> float:
         return math.inf
 
 
-def _windows(model: SavedModel, ids: list[int], context: int, stride: int) -> Iterator[_Window]:
+def windows_of(model: SavedModel, encoded: Sequence[list[int]], context: int, stride: int) -> Iterator[_Window]:
     """Windows of at most context + 1 ids (inputs and, shifted, targets) in which each id is a target just once."""
-    if model.info.direction == "backward":
-        ids = ids[::-1]
-    end = model.tokenizer.end
-    stream = ids if end is None else [end, *ids]
-    done = 0  # targets scored so far; target t is stream[t + 1]
-    total = len(stream) - 1
-    while done < total:
-        upto = min(total, context) if done == 0 else min(total, done + stride)
-        first = max(0, upto - context)
-        yield _Window(stream[first : upto + 1], upto - done)
-        done = upto
+    start = [] if model.tokenizer.end is None else [model.tokenizer.end]
+    for ids in encoded:
+        stream = start + (ids[::-1] if model.info.direction == "backward" else ids)
+        done = 0  # targets scored so far; target t is stream[t + 1]
+        total = len(stream) - 1
+        while done < total:
+            upto = min(total, context) if done == 0 else min(total, done + stride)
+            yield stream[max(0, upto - context) : upto + 1], upto - done
+            done = upto
 
 
 @torch.no_grad()
-def _score(reader: Trunk, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
-    total, done = 0.0, 0
-    for group in length_batches([len(window.ids) for window in windows]):
+def _score(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tuple[float, int]]:
+    """The nats of some windows, and how many they are."""
+    for group in length_batches([len(ids) for ids, _ in windows]):
         chosen = [windows[index] for index in group]
-        states, told = reader.tell([window.ids for window in chosen], [window.scored for window in chosen])
+        states, told = reader.tell([ids for ids, _ in chosen], [count for _, count in chosen])
         losses, _ = reader.output_layer().token_losses(states, told)
-        total += float(losses.double().sum())
-        done += len(group)
-        if progress is not None:
-            progress(done, len(windows))
-    return total
+        yield float(losses.double().sum()), len(group)
 
 
 @torch.no_grad()
-def _score_in_pieces(reader: Trunk, windows: list[_Window], progress: Callable[[int, int], None] | None) -> float:
-    """The same of whole documents: as many side by side as fit `ROWS`, a piece of each at a time."""
+def _score_in_pieces(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tuple[float, int]]:
+    """The same of whole documents, a piece of each at a time."""
     device = next(reader.parameters()).device
-    longest_first = sorted(windows, key=lambda window: -len(window.ids))
-    total = 0.0
-    for start in range(0, len(windows), ROWS):
-        group = longest_first[start : start + ROWS]
-        ids, real = padded([window.ids[:-1] for window in group])
-        targets, _ = padded([window.ids[1:] for window in group])
-        state = reader.new_state(len(group))
+    rows = sorted((ids for ids, _ in windows), key=len, reverse=True)
+    for group in length_batches([min(len(ids), PIECE) for ids in rows], ROWS * PIECE):
+        ids, real = padded([rows[index][:-1] for index in group])
+        targets, _ = padded([rows[index][1:] for index in group])
+        nats, state = 0.0, reader.new_state(len(group))
         for first in range(0, ids.shape[1], PIECE):
             mask = real[:, first : first + PIECE]
             hidden = reader(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
             state = hidden.state
-            wanted = targets[:, first : first + PIECE][mask].to(device)
+            wanted = reader.told(targets[:, first : first + PIECE][mask].to(device))
             losses, _ = reader.output_layer().token_losses(hidden.top[mask.to(device)], wanted)
-            total += float(losses.double().sum())
-        if progress is not None:
-            progress(start + len(group), len(windows))
-    return total
-
-
-# -- both ways ---------------------------------------------------------------------------------------------------------
-
-
-WORDS = 256  # of a document that are read at a time, both ways
-
-
-@torch.no_grad()
-def perplexity_of_both(
-    model: SavedModel,
-    texts: Sequence[str],
-    progress: Callable[[int, int], None] | None = None,
-    reporter: Reporter | None = None,
-    piece: int = WORDS,
-) -> Perplexity:
-    """Of `texts`, each a document."""
-    objective = model.objective
-    assert objective is not None and objective.scored == "both ways"
-    need_trained_head(model, "perplexity")
-    encoded, tokens = _encoded(model, texts, reporter)
-    nats, done = 0.0, 0
-    for group in length_batches([len(ids) for ids in encoded]):
-        rows = [np.array(encoded[number], dtype=np.int64) for number in group]
-        nats += _surprise(model, objective, rows, piece)
-        done += sum(map(len, rows))
-        if progress is not None:
-            progress(done, tokens)
-    return replace(figures(nats, tokens, texts, None, None, model.tokenizer.lossless), directions=2)
-
-
-def _surprise(model: SavedModel, objective: Objective, rows: Sequence[np.ndarray], piece: int) -> float:
-    """Nats of all tokens of these documents, the mean of both directions."""
-    trunk = model.trunk.eval()
-    objective.eval()
-    device = next(trunk.parameters()).device
-    border = np.array([model.tokenizer.end], dtype=np.int64)
-    forward = [np.concatenate([border, ids]) for ids in rows]
-    backward = [np.concatenate([ids, border]) for ids in rows]
-    total, state = 0.0, None
-    for start in range(0, max(map(len, rows)), piece):
-        # The forward direction goes on from the left, the backward one from the right; each piece has a token more
-        # than are told.
-        stop = start + piece + 1
-        lefts = [row[start:stop] for row in forward]
-        rights = [row[max(0, len(row) - stop) : max(0, len(row) - start)] for row in backward]
-        outcome = objective(trunk, objective.make(list(zip(lefts, rights))).to(device), state)
-        state = outcome.state
-        total += sum(weight * float(outcome.losses[name].total) for name, weight in objective.weights.items())
-    return total
+            nats += float(losses.double().sum())
+        yield nats, len(group)
 
 
 # -- by blanks ---------------------------------------------------------------------------------------------------------
 
 
-@torch.no_grad()
 def pseudo_perplexity(
     model: SavedModel,
     texts: Sequence[str],
@@ -306,25 +255,27 @@ def pseudo_perplexity(
 ) -> Perplexity:
     """Of `texts`, each a document."""
     objective = filling_objective(model, "pseudo-perplexity").eval()
-    trunk = model.trunk.eval()
-    device = next(trunk.parameters()).device
     encoded, tokens = _encoded(model, texts, reporter)
     room = read_as(model, [0] * model.model_config.context).count
-    nats, done = 0.0, 0
     asked = [question for ids in encoded for question in _questions(model, ids, room)]
+    nats = _total(_score_blanks(model.trunk.eval(), objective, asked), tokens, progress)
+    measured = figures(nats, tokens, texts, model.model_config.context, max(1, room // 2), comparable=False)
+    return replace(measured, pseudo=True)
+
+
+@torch.no_grad()
+def _score_blanks(
+    trunk: Trunk, objective: Objective, asked: Sequence[tuple[list[int], int]]
+) -> Iterator[tuple[float, int]]:
+    """The nats of some tokens, each masked at its place in its own window, and how many they are."""
     for group in length_batches([len(ids) for ids, _ in asked]):
         rows, places = [list(asked[number][0]) for number in group], [asked[number][1] for number in group]
-        wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=device)
+        wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=next(trunk.parameters()).device)
         for row, place in zip(rows, places):
             row[place] = objective.blank()
         states = objective.blank_states(trunk, rows, [[place] for place in places])
         losses, _ = objective.output_layer(trunk).token_losses(states, wanted)
-        nats += float(losses.double().sum())
-        done += len(rows)
-        if progress is not None:
-            progress(done, tokens)
-    stride = max(1, room // 2)
-    return replace(figures(nats, tokens, texts, model.model_config.context, stride, comparable=False), pseudo=True)
+        yield float(losses.double().sum()), len(group)
 
 
 def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[tuple[list[int], int]]:

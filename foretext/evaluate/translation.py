@@ -14,8 +14,8 @@ other beams looked at has no part in it, nor have the padding and the other sent
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,17 @@ import numpy as np
 import torch
 
 from foretext.batch import length_batches
-from foretext.errors import UserError
-from foretext.generate.beam_search import Hypothesis, Search, Symbols, beam_search
+from foretext.errors import UserError, refuse_if
+from foretext.generate.many import Hypothesis, Rules, search_translations
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Translator
 from foretext.runs.model import SavedModel, mean_losses
 from foretext.tasks.scores.text_metrics import bleu, bleu_metric
-from foretext.text.words.word_list import END, JOINED, START, UNKNOWN, marked_text, marked_words
+from foretext.text.words.word_list import END, JOINED, UNKNOWN, marked_text, marked_words
 
 LOGITS = 1 << 24  # scores of words that are computed at a time
-SYMBOLS = Symbols(START, END, never=(START, UNKNOWN))
+BEAMS = 5
+Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,10 @@ def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
     found = None if model.objective is None else model.objective.translator()
     if found is not None:
         return model.trunk, found
-    if model.task is not None:
-        raise UserError(
-            f"{model.where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from"
-        )
+    refuse_if(
+        model.task is not None,
+        f"{model.where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from",
+    )
     raise UserError(
         f"{model.where} is of {model.system.name}, which does not translate: {what} needs a run of "
         "pretrain --system cove"
@@ -60,77 +61,67 @@ def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
 
 
 def translate_lines(
-    model: SavedModel, lines: Sequence[str], search: Search, progress: Callable[[int, int], None] | None = None
+    model: SavedModel, lines: Sequence[str], beams: int = BEAMS, progress: Progress | None = None
 ) -> list[str]:
     """A line for each line; an empty one for one without words."""
     trunk, objective = translator(model, "a translation")
-    return translations(trunk, objective, source_ids(model, lines), search, progress)
+    return _lines(objective, translations(trunk, objective, source_ids(model, lines), beams, progress))
 
 
 def source_ids(model: SavedModel, lines: Sequence[str]) -> list[np.ndarray]:
     return [model.tokenizer.encode_array(line).astype(np.int64) for line in lines]
 
 
+def _lines(objective: Translator, found: Sequence[Hypothesis]) -> list[str]:
+    return [marked_text(objective.words.decode(one.ids)) for one in found]
+
+
 def score_files(
     model: SavedModel,
     source: str | Path,
     target: str | Path,
-    search: Search,
+    beams: int = BEAMS,
     language: str = "",
     errors: str = "strict",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TranslationScores:
     """Loss and BLEU on two files, line n of one the translation of line n of the other; no pair is too long."""
     trunk, objective = translator(model, "a score of translations")
     bleu_metric(language)  # what is missing is known before everything is translated
     pairs, references = objective.pairs_in(source, target, errors)
-    return score_translations(trunk, objective, pairs, references, search, language, progress)
+    return score_translations(trunk, objective, pairs, references, beams, language, progress)
 
 
+@torch.no_grad()
 def translations(
     trunk: Trunk,
     objective: Translator,
     sources: Sequence[np.ndarray],
-    search: Search,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[str]:
-    """A line for each source, in their order; of one without words, an empty one. One beam is greedy search."""
-    found = hypotheses(trunk, objective, sources, search, progress)
-    return [marked_text(objective.words.decode(one.ids)) for one in found]
-
-
-@torch.no_grad()
-def hypotheses(
-    trunk: Trunk,
-    objective: Translator,
-    sources: Sequence[np.ndarray],
-    search: Search,
-    progress: Callable[[int, int], None] | None = None,
+    beams: int,
+    progress: Progress | None = None,
 ) -> list[Hypothesis]:
-    """The best that the search finds for each source, in their order; of one without words, one without words."""
+    """The best that the search finds for each source, in their order; of one without words, one without words. A
+    sentence of S words may have up to 2 S + 10 words in its translation. One beam is greedy search."""
+    rules = Rules(beams, END)
     trunk.eval()
     objective.eval()
     device = next(trunk.parameters()).device
+    found = [Hypothesis((), 0.0)] * len(sources)
     read = [number for number, source in enumerate(sources) if len(source)]
-    found = dict.fromkeys(range(len(sources)), Hypothesis((), 0.0, ended=False))
-    done = len(sources) - len(read)
-    for indices in _groups(sources, read, max(1, LOGITS // (search.beams * objective.words.size))):
-        pairs = [objective.pair(sources[index], np.array([END])) for index in indices]
-        state = objective.start(trunk, objective.make(pairs).to(device))
-        limits = search.limits(len(pair.source) for pair in pairs)
-        best = [several[0] for several in beam_search(objective, state, limits, SYMBOLS, search, device)]
-        done += len(indices)
-        if progress is not None:
-            progress(done, len(sources))
-        found |= dict(zip(indices, best))
-    return [found[index] for index in range(len(sources))]
-
-
-def _groups(sources: Sequence[np.ndarray], read: Sequence[int], rows: int) -> Iterator[list[int]]:
-    """Sources of like length, at most so many at a time."""
+    done, rows = len(sources) - len(read), max(1, LOGITS // (beams * objective.words.size))
     for group in length_batches([len(sources[number]) for number in read]):
         for start in range(0, len(group), rows):
-            yield [read[place] for place in group[start : start + rows]]
+            numbers = [read[place] for place in group[start : start + rows]]
+            pairs = [objective.pair(sources[number], np.array([END])) for number in numbers]
+            state = objective.start(trunk, objective.make(pairs).to(device))
+            limits = [2 * len(sources[number]) + 10 for number in numbers]
+            best = search_translations(objective.decode_step, state, limits, rules, device)
+            for number, several in zip(numbers, best):
+                found[number] = several[0]
+            done += len(numbers)
+            if progress is not None:
+                progress(done, len(sources))
+    return found
 
 
 @torch.no_grad()
@@ -139,18 +130,17 @@ def score_translations(
     objective: Translator,
     pairs: Sequence[Any],
     references: Sequence[str],
-    search: Search | None = None,
+    beams: int,
     language: str = "",
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> TranslationScores:
-    """`references`: the lines of the targets' file. Without a search, the likeliest word each time."""
+    """`references`: the lines of the targets' file."""
     assert len(pairs) == len(references) > 0
     groups = length_batches([len(pair.source) + len(pair.target) for pair in pairs])
     device = next(trunk.parameters()).device
     batches = [objective.make([pairs[index] for index in indices]).to(device) for indices in groups]
     loss = mean_losses(trunk, objective, batches)[objective.perplexity[0]]
-    sources = [pair.source for pair in pairs]
-    written = translations(trunk, objective, sources, search or Search(beams=1), progress)
+    written = _lines(objective, translations(trunk, objective, [pair.source for pair in pairs], beams, progress))
     wanted = [line.lower() if objective.lower else line for line in references]
     score, signature = bleu(written, [[line] for line in wanted], language)
     return TranslationScores(loss, math.exp(min(loss, 700.0)), score, signature, len(pairs))
@@ -176,64 +166,50 @@ class TranslationAttention:
         return [(int(place), float(self.weights[row, place])) for place in places]
 
     def to_dict(self) -> dict[str, object]:
-        said = {"text": self.text, "translation": self.translation, "source": self.source, "target": self.target}
-        return {**said, "weights": self.weights.tolist(), "unknown": self.unknown}
-
-
-@dataclass(frozen=True)
-class _Translated:
-    """A translation as the decoder reads it: the words as they are shown, and their ids, the end included."""
-
-    line: str
-    words: tuple[str, ...]
-    ids: np.ndarray
+        return asdict(self) | {"weights": self.weights.tolist()}
 
 
 def translation_attention(
     model: SavedModel,
     lines: Sequence[str],
-    search: Search,
+    beams: int = BEAMS,
     targets: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[TranslationAttention]:
     """Of the translations that the search finds, or of `targets`. A line without words has no rows and no columns."""
     trunk, objective = translator(model, "attention over a translation")
     sources = source_ids(model, lines)
     if targets is None:
-        found = hypotheses(trunk, objective, sources, search, progress)
-        translated = [_written(objective, one.ids, one.ended) for one in found]
+        found = translations(trunk, objective, sources, beams, progress)
+        targets, words = _lines(objective, found), [objective.words.decode(one.ids) for one in found]
+        ended = [one.ended for one in found]
     else:
-        _check(lines, sources, targets)
-        translated = [_given(objective, line, number) for number, line in enumerate(targets)]
-    pairs = [objective.pair(source, one.ids) for source, one in zip(sources, translated)]
-    weights = _weights(trunk, objective, pairs)
-    return [_result(model, *parts) for parts in zip(lines, sources, translated, weights)]
+        words, ended = _given(objective, sources, targets), [True] * len(targets)
+    ids = [[*objective.words.encode(own), *([END] * whole)] for own, whole in zip(words, ended)]
+    pairs = [objective.pair(source, np.array(own, dtype=np.int64)) for source, own in zip(sources, ids)]
+    results = []
+    for line, target, own, pair, weights in zip(lines, targets, words, pairs, _weights(trunk, objective, pairs)):
+        source = tuple(line[start:end] for start, end in model.tokenizer.encode_with_offsets(line)[1])
+        rows = (*(word.removeprefix(JOINED) for word in own), *([ENDED] * (len(pair.target) - len(own))))
+        unknown = [word for word, id in zip(source, pair.source) if id == model.tokenizer.unknown]
+        unknown += [word for word, id in zip(rows, pair.target) if id == UNKNOWN]
+        results.append(TranslationAttention(line, target, source, rows, weights, tuple(dict.fromkeys(unknown))))
+    return results
 
 
-def _check(lines: Sequence[str], sources: Sequence[np.ndarray], targets: Sequence[str]) -> None:
-    if len(lines) != len(targets):
-        raise UserError(f"{len(lines)} texts and {len(targets)} targets: give each text its own translation")
-    for number, source in enumerate(sources):
-        if not len(source):
-            raise UserError(f"texts[{number}] has no words to look at; leave it and its target out")
-
-
-def _written(objective: Translator, ids: tuple[int, ...], ended: bool) -> _Translated:
-    words = objective.words.decode(ids)
-    return _translated(marked_text(words), words, ids, ended)
-
-
-def _given(objective: Translator, line: str, number: int) -> _Translated:
-    """A translation from outside, with the words that it has in training."""
-    words = marked_words((line.lower() if objective.lower else line).replace("\n", " "))
-    if not words:
-        raise UserError(f"targets[{number}] has no words; give a translation, or no targets for the run's own")
-    return _translated(line, words, objective.words.encode(words).tolist(), True)
-
-
-def _translated(line: str, words: Sequence[str], ids: Sequence[int], ended: bool) -> _Translated:
-    shown = [*(word.removeprefix(JOINED) for word in words), *([ENDED] if ended else [])]
-    return _Translated(line, tuple(shown), np.array([*ids, *([END] if ended else [])], dtype=np.int64))
+def _given(objective: Translator, sources: Sequence[np.ndarray], targets: Sequence[str]) -> list[list[str]]:
+    """The words of translations from outside, as they have them in training."""
+    refuse_if(
+        len(sources) != len(targets),
+        f"{len(sources)} texts and {len(targets)} targets: give each text its own translation",
+    )
+    found = []
+    for number, (source, line) in enumerate(zip(sources, targets)):
+        refuse_if(not len(source), f"texts[{number}] has no words to look at; leave it and its target out")
+        words = marked_words((line.lower() if objective.lower else line).replace("\n", " "))
+        refuse_if(not words, f"targets[{number}] has no words; give a translation, or no targets for the run's own")
+        found.append(words)
+    return found
 
 
 @torch.no_grad()
@@ -250,13 +226,3 @@ def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any]) -> list[
         for number, weights_TS in zip(numbers, weights_BTS.cpu().numpy()):
             found[number] = weights_TS[: len(pairs[number].target), : len(pairs[number].source)].copy()
     return found
-
-
-def _result(
-    model: SavedModel, text: str, source: np.ndarray, translated: _Translated, weights: np.ndarray
-) -> TranslationAttention:
-    _, places = model.tokenizer.encode_with_offsets(text)
-    words = tuple(text[start:end] for start, end in places)
-    unknown = [word for word, id in zip(words, source.tolist()) if id == model.tokenizer.unknown]
-    unknown += [word for word, id in zip(translated.words, translated.ids.tolist()) if id == UNKNOWN]
-    return TranslationAttention(text, translated.line, words, translated.words, weights, tuple(dict.fromkeys(unknown)))

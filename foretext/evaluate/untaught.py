@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.evaluate.in_context import Answered, Prompt, drawn_examples
 from foretext.evaluate.likelihood import Progress, Query, channel_query, score_queries, split_border
 from foretext.generate.many import write_in_turn
@@ -50,8 +50,7 @@ def sentence_scores(model: SavedModel, rows: Sequence[Row], progress: Progress |
     for row in rows:
         ids = tuple(model.tokenizer.encode(row.texts[0]))
         ids = ids[::-1] if model.info.direction == "backward" else ids
-        if len(ids) <= given:
-            raise UserError(f"{row.where}: too short to be scored; leave the row out")
+        refuse_if(len(ids) <= given, f"{row.where}: too short to be scored; leave the row out")
         queries.append(Query(ids[:given], (ids[given:],), row.where))
     return [found[0].total / found[0].tokens for found in score_queries(model, queries, progress)]
 
@@ -72,16 +71,15 @@ def acceptability(
     from sklearn.metrics import matthews_corrcoef, roc_auc_score
 
     truth = [label == good for label in labels]
-    if len(set(truth)) < 2:
-        raise UserError(f"all rows have one label; acceptability needs rows with {good!r} and rows without")
+    refuse_if(len(set(truth)) < 2, f"all rows have one label; acceptability needs rows with {good!r} and rows without")
     area = float(roc_auc_score(truth, scores))
     if known is None:
         return Acceptability(area, None, None)
     known_truth = [label == good for label in known[1]]
-    if len(set(known_truth)) < 2:
-        raise UserError(
-            f"the rows to find a threshold on need rows with the label {good!r} and rows without; give more"
-        )
+    refuse_if(
+        len(set(known_truth)) < 2,
+        f"the rows to find a threshold on need rows with the label {good!r} and rows without; give more",
+    )
     threshold = best_threshold(known[0], known_truth)
     guesses = [score > threshold for score in scores]
     return Acceptability(area, float(matthews_corrcoef(truth, guesses)), threshold)
@@ -164,8 +162,6 @@ class Pair:
 class WrittenRound:
     """One draw of examples: what was written, its scores, and the rows whose prompt lost its beginning."""
 
-    shots: int
-    seed: int
     texts: tuple[str, ...]
     scores: dict[str, float]
     cut: int
@@ -174,27 +170,20 @@ class WrittenRound:
 
 def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[Pair]:
     """What is given and what is wanted, of each row; several right answers may stand in a list."""
-    cells = [table.column(name) for name in _names(table, task, columns or {})]
-    pairs = [_pair(task, *row) for row in zip(table.where, *cells)]
-    if not pairs:
-        raise UserError(f"{table.name}: there is no row in it")
-    return pairs
-
-
-def _names(table: Table, task: str, columns: dict[str, str]) -> list[str]:
-    """The columns of what is given and what is wanted."""
-    fields = TASKS[task].fields
+    columns, fields = columns or {}, TASKS[task].fields
     for field in columns:
-        if field not in fields:
-            raise UserError(f"--columns: {task} has no field {field!r}; it has {' and '.join(fields)}")
+        refuse_if(field not in fields, f"--columns: {task} has no field {field!r}; it has {' and '.join(fields)}")
     names = [columns.get(field, field) for field in fields]
     for name in names:
-        if name not in table.columns:
-            raise UserError(
-                f"{table.name}: no column {name!r} for {task} (it has {', '.join(table.columns)}); "
-                f"name them by --columns {fields[0]}=…,{fields[1]}=…"
-            )
-    return names
+        refuse_if(
+            name not in table.columns,
+            f"{table.name}: no column {name!r} for {task} (it has {', '.join(table.columns)}); "
+            f"name them by --columns {fields[0]}=…,{fields[1]}=…",
+        )
+    cells = [table.column(name) for name in names]
+    pairs = [_pair(task, *row) for row in zip(table.where, *cells)]
+    refuse_if(not pairs, f"{table.name}: there is no row in it")
+    return pairs
 
 
 def _pair(task: str, where: str, left: Any, right: Any) -> Pair:
@@ -217,14 +206,13 @@ def answer_pairs(
     progress: Progress | None = None,
 ) -> list[WrittenRound]:
     """A round for each draw of examples; without examples one is all there is."""
-    if shots and not TASKS[task].example:
-        raise UserError(f"{task} is prompted without examples; leave --shots out")
+    refuse_if(shots and not TASKS[task].example, f"{task} is prompted without examples; leave --shots out")
     rounds = []
     for seed in seeds if shots else [0]:
         chosen = drawn_examples(known, [row.given for row in rows], shots, seed, lambda pair: pair.given)
         texts, cut = _write(model, task, rows, chosen, progress)
         scores, note = score_written(task, texts, [row.wanted for row in rows], language)
-        rounds.append(WrittenRound(shots, seed, tuple(texts), scores, cut, note))
+        rounds.append(WrittenRound(tuple(texts), scores, cut, note))
     return rounds
 
 

@@ -11,16 +11,14 @@ case.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from foretext.errors import UserError, did_you_mean
-from foretext.runs.model import SavedModel
-from foretext.runs.reading import words_of
+from foretext.errors import UserError, did_you_mean, refuse_if
 from foretext.text.corpus.text_files import read_text
 
 MOST_WORDS = 300_000
@@ -109,12 +107,10 @@ class WordSpace:
     def nearest(self, words: Sequence[str], minus: Sequence[str] = (), n: int = 10) -> list[tuple[str, float]]:
         """The words nearest to all of these together, without those of `minus`, and their cosines, the nearest
         first."""
-        if n < 1:
-            raise UserError(f"--n must be at least 1, not {n}")
+        refuse_if(n < 1, f"--n must be at least 1, not {n}")
         asked = [self.row(word) for word in words]
         away = [self.row(word) for word in minus]
-        if not asked:
-            raise UserError("name a word to find the nearest of")
+        refuse_if(not asked, "name a word to find the nearest of")
         target_D = self.units_WD[asked].sum(0) - self.units_WD[away].sum(0)
         cosines_W = self.units_WD @ target_D / max(float(np.linalg.norm(target_D)), 1e-12)
         cosines_W[asked + away] = -np.inf
@@ -133,8 +129,9 @@ class WordSpace:
             for a, b, score in pairs
             if a.upper() in folded and b.upper() in folded
         ]
-        if len(known) < 2:
-            raise UserError(f"{self.where} has vectors for {len(known)} of the {len(pairs)} pairs; more text is needed")
+        refuse_if(
+            len(known) < 2, f"{self.where} has vectors for {len(known)} of the {len(pairs)} pairs; more text is needed"
+        )
         cosines = np.einsum(
             "nd,nd->n", self.units_WD[[a for a, _, _ in known]], self.units_WD[[b for _, b, _ in known]]
         )
@@ -147,11 +144,13 @@ class WordSpace:
         for name, questions in sections:
             rows = [tuple(self._folded.get(word.upper(), -1) for word in question) for question in questions]
             known = np.array([row for row in rows if min(row) >= 0], dtype=np.int64).reshape(-1, 4)
-            right = sum(int((self._answers(part) == part[:, 3]).sum()) for part in _parts(known))
+            parts = np.split(known, range(_AT_A_TIME, len(known), _AT_A_TIME))
+            right = sum(int((self._answers(part) == part[:, 3]).sum()) for part in parts)
             found.append(Section(name, right, len(known), len(questions)))
         whole = Analogies(tuple(found))
-        if not whole.whole.known:
-            raise UserError(f"{self.where} has no vectors for the words of the analogies; more text is needed")
+        refuse_if(
+            not whole.whole.known, f"{self.where} has no vectors for the words of the analogies; more text is needed"
+        )
         return whole
 
     def _answers(self, known_N4: np.ndarray) -> np.ndarray:
@@ -159,17 +158,6 @@ class WordSpace:
         cosines_NW = (b_ND - a_ND + c_ND) @ self.units_WD[:MOST_WORDS].T
         np.put_along_axis(cosines_NW, known_N4[:, :3], -np.inf, axis=1)
         return cosines_NW.argmax(axis=1)
-
-
-def _parts(rows: np.ndarray) -> Iterator[np.ndarray]:
-    for start in range(0, len(rows), _AT_A_TIME):
-        yield rows[start : start + _AT_A_TIME]
-
-
-def word_space(model: SavedModel) -> WordSpace:
-    """The vectors of a run; UserError where a word has none of its own."""
-    words, matrix = words_of(model, model.where)
-    return WordSpace(words, matrix, model.where)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -191,8 +179,7 @@ def _questions(path: Path, lines: Sequence[tuple[int, str]]) -> list[tuple[str, 
             sections.append((line[1:].strip(), []))
             continue
         words = line.split()
-        if len(words) != 4:
-            raise UserError(f"{path} line {number}: {len(words)} words; an analogy is four words: a b c d")
+        refuse_if(len(words) != 4, f"{path} line {number}: {len(words)} words; an analogy is four words: a b c d")
         if not sections:
             sections.append((path.name, []))
         sections[-1][1].append((words[0], words[1], words[2], words[3]))

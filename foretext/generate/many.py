@@ -1,17 +1,34 @@
-"""Several texts at once, and beam search."""
+"""Several texts at once, and beam search.
+
+Beam search over a step function, for many texts at once; with one beam it is greedy search.
+
+`grow` is asked by rows: which rows of the last step go on, and with which word each. It gives the log-probabilities of
+the words after them. Rows that are done leave at once: each step works on the hypotheses that still grow, and on no
+others. Two things use it: translation (`search_translations`, over the model of `nn/recurrent/cove.py`), and the
+continuation of a prompt (`beam_search`).
+
+Beam search keeps for each text the best `beams` unfinished hypotheses by the sum of their log-probabilities. One that
+ends is put aside if it is among the `beams` best of its step. A text is done when `beams` have ended, or at its limit
+of words. A `patient` search puts every end aside that comes before the last that is kept, and goes on until nothing
+that grows can come among the best.
+
+The ended hypotheses of a text are compared by (Σ log p) / n, where n counts its words and the end symbol. What was cut
+off at the limit (n: its words) comes after everything that has ended, for a translation that does not end mostly
+repeats itself; in a patient search it counts like the rest.
+"""
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from foretext.errors import refuse_if
-from foretext.generate.beam_search import Rules, check_beams, search
 from foretext.generate.sampling import (
     Decoder,
     Sampling,
@@ -25,6 +42,7 @@ from foretext.generate.sampling import (
 )
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import Tokenizer
+from foretext.text.words.word_list import START, UNKNOWN
 
 BATCH = 16
 Ending = Literal["end", "stop", "length"]
@@ -73,13 +91,6 @@ class _Row:
         return Written(text, tuple(self.ids), tuple(self.log_probabilities), self.ending, self.cut)
 
 
-def write_many(
-    model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
-) -> list[Written]:
-    """All of `write_in_turn`."""
-    return list(write_in_turn(model, prompts, sampling, batch, reserve))
-
-
 def write_in_turn(
     model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
 ) -> Iterator[Written]:
@@ -120,24 +131,148 @@ def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, 
     return [row.written() for row in rows]
 
 
-def beam_search(
-    model: SavedModel,
-    prompt: str,
-    beams: int,
-    max_tokens: int,
-    length_penalty: float = 1.0,
-    stop: Sequence[str] = (),
-    repetition_penalty: float = 1.0,
-) -> list[tuple[Written, float]]:
+# -- beam search -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A text without its end symbol. `log_probability` is of all its words and, if it `ended` by that symbol, of the
+    end; `stopped`: by a stop string. `gains`: each word's log-probability by the model itself, where that is known.
+    `row`: of the last step, that it comes from."""
+
+    ids: tuple[int, ...]
+    log_probability: float
+    ended: bool = False
+    stopped: bool = False
+    gains: tuple[float, ...] = ()
+    row: int = 0
+
+    @property
+    def score(self) -> float:
+        """The mean log-probability of a word, the end symbol counted."""
+        return self.log_probability / max(1, len(self.ids) + self.ended)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`end`: the end symbol, if there is one. `stops`: whether a text ends with these words."""
+
+    beams: int
+    end: int | None
+    patient: bool = False
+    stops: Callable[[tuple[int, ...]], bool] = lambda ids: False
+
+    def __post_init__(self) -> None:
+        whole = isinstance(self.beams, int) and not isinstance(self.beams, bool)
+        refuse_if(not whole or self.beams < 1, f"beams must be a whole number, at least 1, not {self.beams!r}")
+
+    def rank(self, one: Hypothesis) -> tuple[bool, float]:
+        """For sorting: what has ended before what has not, unless the search is patient, then by score, the best
+        first."""
+        return not self.patient and not one.ended, -one.score
+
+
+# Rows that go on and their words (none at the start) → log-probabilities [rows, V] that are searched, −∞ for what is
+# never written, and those of the model itself, if they are to be kept.
+Grow = Callable[[list[int], list[int]], tuple[Tensor, Tensor | None]]
+
+
+def search(grow: Grow, limits: Sequence[int], rules: Rules) -> list[list[Hypothesis]]:
+    """The best hypotheses of each text, at most `beams`, the best first."""
+    done: list[list[Hypothesis]] = [[] for _ in limits]
+    live = {number: [Hypothesis((), 0.0, row=number)] for number in range(len(limits))}
+    while live:
+        beams = [one for beam in live.values() for one in beam]
+        scores, own = grow([one.row for one in beams], [one.ids[-1] for one in beams if one.ids])
+        # Of one hypothesis no more than `beams` continuations can be kept; the others may end.
+        values, words = (part.tolist() for part in scores.topk(min(2 * rules.beams, scores.shape[1]), dim=1))
+        rows = itertools.count()
+        for number, beam in list(live.items()):
+            grown = [new for one, row in zip(beam, rows) for new in _grown(one, row, values[row], words[row])]
+            live[number] = _sort_out(grown, done[number], own, rules)
+            if not _goes_on(live[number], done[number], limits[number], rules):
+                del live[number]
+    return [sorted(found, key=rules.rank)[: rules.beams] for found in done]
+
+
+def _grown(one: Hypothesis, row: int, gains: list[float], words: list[int]) -> list[Hypothesis]:
+    """A hypothesis with each of the words that may follow it."""
+    return [
+        replace(one, ids=(*one.ids, word), log_probability=one.log_probability + gain, row=row)
+        for gain, word in zip(gains, words)
+        if gain > -torch.inf
+    ]
+
+
+def _sort_out(grown: list[Hypothesis], done: list[Hypothesis], own: Tensor | None, rules: Rules) -> list[Hypothesis]:
+    """The best `beams` that go on, of hypotheses with their next word; what ends goes to `done`."""
+    kept: list[Hypothesis] = []
+    best = sorted(grown, key=lambda one: -one.log_probability)[: 2 * rules.beams]
+    for place, one in enumerate(best):
+        if one.ids[-1] == rules.end:
+            if rules.patient or place < rules.beams:
+                done.append(replace(one, ids=one.ids[:-1], ended=True))
+            continue
+        if own is not None:
+            one = replace(one, gains=(*one.gains, float(own[one.row, one.ids[-1]])))
+        if rules.stops(one.ids):
+            done.append(replace(one, stopped=True))
+            continue
+        kept.append(one)
+        if len(kept) == rules.beams:
+            break
+    return kept
+
+
+def _goes_on(kept: list[Hypothesis], done: list[Hypothesis], limit: int, rules: Rules) -> bool:
+    """Whether a text is searched on: until as many have ended as are wanted; a patient search until nothing that grows
+    can come among them any more. What is cut off at its limit goes to `done`."""
+    if not kept:
+        return False
+    if len(kept[0].ids) >= limit:
+        done += kept
+        return False
+    if len(done) < rules.beams or not rules.patient:
+        return len(done) < rules.beams
+    worst = sorted((one.score for one in done), reverse=True)[rules.beams - 1]
+    # The sum of the best that grows can only fall, and is divided by `limit` words at most.
+    return kept[0].log_probability / limit > worst
+
+
+@torch.no_grad()
+def search_translations(
+    step: Callable[[Tensor, Any], tuple[Tensor, Any]],
+    state: Any,
+    limits: Sequence[int],
+    rules: Rules,
+    device: torch.device | None = None,
+) -> list[list[Hypothesis]]:
+    """The best translations of each sentence, the best first, by `Translator.decode_step`; `state` is the model's
+    before the first word."""
+    there = len(limits)
+
+    def grow(rows: list[int], words: list[int]) -> tuple[Tensor, None]:
+        nonlocal state, there
+        if rows != list(range(there)):
+            state = state.pick(torch.tensor(rows, device=device))
+        there = len(rows)
+        logits_BV, state = step(torch.tensor(words or [START] * there, device=device), state)
+        gains_BV = torch.log_softmax(logits_BV, dim=1)
+        gains_BV[:, [START, UNKNOWN]] = -torch.inf  # which are never written
+        return gains_BV.cpu(), None
+
+    return search(grow, limits, rules)
+
+
+def beam_search(model: SavedModel, prompt: str, beams: int, sampling: Sampling) -> list[tuple[Written, float]]:
     """The best continuations and their scores, best first: the sum of log-probabilities (with a repetition penalty,
-    those after it) divided by the number of tokens (end-of-text among them) to the power of `length_penalty`.
+    those after it) divided by the number of tokens (end-of-text among them). Of `sampling` what has nothing to do with
+    chance counts: `max_tokens`, `stop` and `repetition_penalty`.
 
     Each step keeps the `beams` best of all continuations by one token; those that end, by end-of-text or a stop string,
     are put aside. It stops when no continuation can beat the worst of `beams` that have ended, or at `max_tokens`,
     where what goes on counts too.
     """
-    check_beams(beams)
-    Sampling(max_tokens, repetition_penalty=repetition_penalty)  # which says what these may be
     refuse_if(model.info.direction != "forward", "beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)
     begins = spaced(model.tokenizer, asked, prompt[-1:])
@@ -145,6 +280,10 @@ def beam_search(
     def text_of(ids: Sequence[int]) -> str:
         return "".join(text_pieces(model.tokenizer, iter(ids), begins))
 
+    def stops(ids: Sequence[int]) -> bool:
+        return any(one and one in text_of(ids) for one in sampling.stop)
+
+    rules = Rules(beams, model.tokenizer.end, patient=True, stops=stops)
     decoder = Decoder(model, [asked])
 
     def grow(rows: list[int], tokens: list[int]) -> tuple[Tensor, Tensor]:
@@ -152,17 +291,14 @@ def beam_search(
             decoder.keep(rows)
             decoder.append(tokens)
         logits = decoder.logits().double()
-        pressed = [penalised(row, ids, repetition_penalty) for row, ids in zip(logits, decoder.rows)]
+        pressed = [penalised(row, ids, sampling.repetition_penalty) for row, ids in zip(logits, decoder.rows)]
         scores = torch.log_softmax(torch.stack(pressed), dim=-1)
         scores = scores.masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
         return scores, torch.log_softmax(logits, dim=-1)
 
-    def stops(ids: Sequence[int]) -> bool:
-        return any(one and one in text_of(ids) for one in stop)
-
     found = []
-    for one in search(grow, [max_tokens], Rules(beams, length_penalty, decoder.end, patient=True, stops=stops))[0]:
+    for one in search(grow, [sampling.max_tokens], rules)[0]:
         ending: Ending = "stop" if one.stopped else "end" if one.ended else "length"
-        text = "".join(stop_at(iter([text_of(one.ids)]), stop))
-        found.append((Written(text, one.ids, one.gains, ending), one.score(length_penalty)))
+        text = "".join(stop_at(iter([text_of(one.ids)]), sampling.stop))
+        found.append((Written(text, one.ids, one.gains, ending), one.score))
     return found

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, padded
-from foretext.errors import UserError, check_range, refuse_if
+from foretext.errors import check_range, refuse_if
 from foretext.nn.trunk import Trunk, reads_on
 from foretext.runs.model import SavedModel, need_causal, need_trained_head, reach_of
 from foretext.text.tokenizers.base import Tokenizer
@@ -60,18 +60,15 @@ class Decoder:
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
         if model.tokenizer.unknown is not None:
             self.forbidden.append(model.tokenizer.unknown)
-        self.rows = [list(prompt) or self._start() for prompt in prompts]
+        start = [] if self.end is None else [self.end]
+        self.rows = [list(prompt or start) for prompt in prompts]
+        refuse_if(not all(self.rows), "this model's vocabulary has no end-of-text to begin after; give a prompt")
         self._top: Tensor
         self._state: Any
         self._device = next(self.trunk.parameters()).device
         # What stands before these is forgotten.
         self._starts = [0 if self.context is None else max(0, len(row) - self.context) for row in self.rows]
         self._read_all()
-
-    def _start(self) -> list[int]:
-        if self.end is None:
-            raise UserError("this model's vocabulary has no end-of-text to begin after; give a prompt")
-        return [self.end]
 
     @torch.no_grad()
     def logits(self) -> Tensor:
@@ -138,8 +135,10 @@ class Sampling:
         for name, value in vars(self).items():
             whole = name in ("max_tokens", "top_k", "seed")
             fits = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-            if name != "stop" and not fits and (name, value) != ("seed", None):
-                raise UserError(f"{name} must be a {'whole ' * whole}number, not {value!r}")
+            refuse_if(
+                name != "stop" and not fits and (name, value) != ("seed", None),
+                f"{name} must be a {'whole ' * whole}number, not {value!r}",
+            )
         check_range("", self, "at least 1", "max_tokens")
         check_range("", self, "at least 0", "temperature", "top_k")
         check_range("", self, "above 0 and at most 1", "top_p")
@@ -207,7 +206,9 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
         written = [*generate_ids(model, ids[::-1], sampling)][::-1]
         text = _cut_left("".join(text_pieces(model.tokenizer, iter(written))), sampling.stop)
         text = text if model.tokenizer.lossless else text.lstrip(" ")  # before the first of words there is none
-        spaces = spaced(model.tokenizer, written, prompt[:1]) or _brings_space(model.tokenizer, ids, prompt)
+        # The prompt's first piece, a word of a list of words, may bring a space that is not in the prompt.
+        brings = bool(ids) and model.tokenizer.piece_bytes(ids[0]).startswith(b" ") and not prompt[:1].isspace()
+        spaces = brings or spaced(model.tokenizer, written, prompt[:1])
         yield text + " " if text and spaces else text
         return
     begins = spaced(model.tokenizer, ids, prompt[-1:])
@@ -217,11 +218,6 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
 def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
     """Whether a space belongs after `before`, of which the prompt's nearest character, `neighbour`, is not one."""
     return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
-
-
-def _brings_space(tokenizer: Tokenizer, ids: Sequence[int], prompt: str) -> bool:
-    """Whether the prompt's first piece brings a space that is not in the prompt: a word of a list of words."""
-    return bool(ids) and tokenizer.piece_bytes(ids[0]).startswith(b" ") and not prompt[:1].isspace()
 
 
 def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -> Iterator[str]:

@@ -24,6 +24,7 @@ are what stands between white space, for the texts that the model has learned fr
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -34,21 +35,19 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json
-from foretext.interop.hub import Foreign, check_in
+from foretext.interop.hub import Foreign, about_drawn, check_in, drawn
+from foretext.interop.hub_tensors import read_json
 from foretext.nn.recurrent.bilm import Bilm, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.nn.trunk import check_tensors
-from foretext.systems.base import ObjectiveParts
 from foretext.systems.elmo import ELMO
-from foretext.systems.hub_names import HEAD
-from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.published import read_pieces
 from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, words_of
 from foretext.text.words.characters import CHARACTERS
 
 _MOST_OPTIONS = 1_000_000  # bytes of options.json
 _MOST = 1 << 31  # of any number in it
+_TABLES = ("lstm", "char_cnn")
 _PLAIN_FILTERS = (1, 2, 3)  # of hdf5: deflate, shuffle, checksum; others are loaded from plug-ins
 _CHUNK = 1 << 26  # bytes that hdf5 may have to unpack at a time
 
@@ -81,33 +80,30 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
         "char_cnn" not in options,
         f"{path}: no 'char_cnn': it reads word ids, not characters; give a model that reads characters",
     )
-    lstm, cnn = _table(options, "lstm", path), _table(options, "char_cnn", path)
+    lstm, cnn = (_field(options, name, path, lambda said: isinstance(said, dict), "an object") for name in _TABLES)
     characters = _whole(cnn, "n_characters", path)
     refuse_if(
         characters not in (CHARACTERS - 1, CHARACTERS),  # as it was trained, and as it was published
         f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are known here",
     )
-    activation: Any = cnn.get("activation")
-    refuse_if(
-        activation not in ("relu", "tanh"), f"{path}: 'activation' must be relu or tanh, not {_shown(activation)}"
-    )
-    filters = _filters(cnn, path)
+    embedding = _field(cnn, "embedding", path, lambda said: isinstance(said, dict), "an object")
+    filters = _field(cnn, "filters", path, _are_filters, "a list of [width, count]")
     words = CharEncoderConfig(
         width=_whole(lstm, "projection_dim", path),
         filter_widths=tuple(width for width, _ in filters),
         filter_counts=tuple(count for _, count in filters),
-        embedding=_whole(_table(cnn, "embedding", path), "dim", path),
+        embedding=_whole(embedding, "dim", path),
         characters=CHARACTERS,
         length=_whole(cnn, "max_characters_per_token", path),
         highways=_whole(cnn, "n_highway", path, none=0),
-        activation=activation,
+        activation=_field(cnn, "activation", path, lambda said: said in ("relu", "tanh"), "relu or tanh"),
     )
     config = BilmTrunkConfig(
         vocabulary=0,
         layers=_whole(lstm, "n_layers", path, none=1),
         cells=_whole(lstm, "dim", path),
-        cell_clip=_bound(lstm, "cell_clip", path),
-        state_clip=_bound(lstm, "proj_clip", path),
+        cell_clip=float(_field(lstm, "cell_clip", path, _is_bound, "a bound", none=0.0)),
+        state_clip=float(_field(lstm, "proj_clip", path, _is_bound, "a bound", none=0.0)),
         residual=bool(lstm.get("use_skip_connections", False)),
         words=words,
     )
@@ -115,39 +111,31 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
     return config
 
 
-def _table(options: dict[str, Any], name: str, path: Path) -> dict[str, Any]:
-    refuse_if(not isinstance(options.get(name), dict), f"{path}: field {name!r} must be an object; get the file again")
-    return options[name]
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST
+def _field(
+    options: dict[str, Any], name: str, path: Path, fits: Callable[[Any], bool], wanted: str, none: Any = None
+) -> Any:
+    """What the options say, if it `fits`; `none`: what it is where they say nothing."""
+    said = none if options.get(name) is None else options[name]
+    refuse_if(not fits(said), f"{path}: field {name!r} must be {wanted}, not {_shown(said)}; get the file again")
+    return said
 
 
 def _whole(options: dict[str, Any], name: str, path: Path, none: int | None = None) -> int:
-    value: Any = none if options.get(name) is None else options[name]
-    wrong = f"{path}: field {name!r} must be a whole number, not {_shown(value)}; get the file again"
-    refuse_if(not _is_whole(value), wrong)
-    return value
+    return int(_field(options, name, path, _is_whole, "a whole number", none))
 
 
-def _bound(options: dict[str, Any], name: str, path: Path) -> float:
-    value: Any = 0.0 if options.get(name) is None else options[name]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _MOST:
-        raise UserError(f"{path}: field {name!r} must be a bound, not {_shown(value)}; get the file again")
-    return float(value)
+def _is_bound(said: Any) -> bool:
+    return isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < _MOST
 
 
-def _filters(cnn: dict[str, Any], path: Path) -> list[tuple[int, int]]:
-    filters: Any = cnn.get("filters")
-    refuse_if(
-        not isinstance(filters, list)
-        or not all(
-            isinstance(pair, list) and len(pair) == 2 and all(_is_whole(one) for one in pair) for pair in filters
-        ),
-        f"{path}: field 'filters' must be a list of [width, count]; get the file again",
+def _is_whole(said: Any) -> bool:
+    return isinstance(said, int) and _is_bound(said)
+
+
+def _are_filters(said: Any) -> bool:
+    return isinstance(said, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_is_whole, pair)) for pair in said
     )
-    return [(width, count) for width, count in filters]
 
 
 def _shown(value: Any) -> str:
@@ -160,7 +148,12 @@ def _shown(value: Any) -> str:
 
 def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
     """The weights of a published file by our names, checked against the options."""
-    h5py = _h5py()
+    try:
+        import h5py
+    except ImportError:
+        raise UserError(
+            "reading ELMo's weights needs h5py, which is not installed; pip install 'foretext[elmo]'"
+        ) from None
     refuse_if(not path.is_file(), f"{path}: missing; give the hdf5 file with the weights")
     size, numbers = path.stat().st_size, config.parameters()
     refuse_if(
@@ -174,16 +167,6 @@ def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
             return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # hdf5's ways to meet a damaged file
         raise UserError(f"{path}: not a whole hdf5 file ({error}); get the file again") from None
-
-
-def _h5py() -> ModuleType:
-    try:
-        import h5py
-    except ImportError:
-        raise UserError(
-            "reading ELMo's weights needs h5py, which is not installed; pip install 'foretext[elmo]'"
-        ) from None
-    return h5py
 
 
 class _Reader:
@@ -289,10 +272,6 @@ def _shape(shape: tuple[int, ...] | None) -> str:
 _OPTIONS, _WEIGHTS, _VOCABULARY = "*options*.json", "*weights*.hdf5", "*vocab*.txt"
 
 
-def is_published_elmo(folder: Path) -> bool:
-    return any(folder.glob("*.hdf5")) and not (folder / "config.json").exists()
-
-
 def read_published_elmo(folder: Path) -> Foreign:
     options, weights = _one(folder, _OPTIONS, "ELMo's options"), _one(folder, _WEIGHTS, "ELMo's weights")
     tokenizer = words_of(_words(folder), lower=False, split="spaces", names=PUBLISHED_SPECIALS)
@@ -302,16 +281,8 @@ def read_published_elmo(folder: Path) -> Foreign:
     split = (
         "words are what stands between spaces: set signs apart from words first, as in the texts that it was made of"
     )
-    return Foreign(
-        ELMO,
-        model,
-        tokenizer,
-        found | _drawn_softmax(model, tokenizer),
-        str(weights),
-        lacking=("softmax",),
-        head_drawn=True,
-        notes=(split,),
-    )
+    notes = (split, *about_drawn(str(weights), ["softmax"], head_drawn=True))
+    return Foreign(ELMO, model, tokenizer, found | drawn(ELMO, model, tokenizer, found), head_drawn=True, notes=notes)
 
 
 def _one(folder: Path, pattern: str, what: str) -> Path:
@@ -327,11 +298,3 @@ def _words(folder: Path) -> list[str]:
     there = any(folder.glob(_VOCABULARY))
     lines = read_pieces(_one(folder, _VOCABULARY, "the vocabulary")) if there else []
     return list(dict.fromkeys(word for line in lines if (word := line.strip())))
-
-
-def _drawn_softmax(model: BilmTrunkConfig, tokenizer: Tokenizer) -> dict[str, Tensor]:
-    """The same each time."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        objective = ELMO.build_objective(ObjectiveParts(model, ELMO.sizes["paper"].objective, tokenizer))
-    return {HEAD + name: tensor for name, tensor in objective.state_dict().items()}

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -23,9 +22,15 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json, read_weights
-from foretext.interop.hub_tensors import FolderTensors, by_their_names, head_of, head_tensors
-from foretext.interop.hub_tokenizer import read_tokenizer, special_of, tokenizer_files
+from foretext.interop.hub_tensors import (
+    FolderTensors,
+    by_their_names,
+    head_of,
+    head_tensors,
+    read_json,
+    read_weights,
+)
+from foretext.interop.hub_tokenizer import padding_of, read_tokenizer, special_of, tokenizer_files
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import Objective
 from foretext.runs.commit import write_new
@@ -34,7 +39,6 @@ from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
 from foretext.systems.hub_names import HEAD, HubNames
 from foretext.tasks.layouts.base import FramedLayout
-from foretext.text.corpus.text_files import umask
 from foretext.text.tokenizers.base import Tokenizer
 
 _POSITIONS = "positions.weight"
@@ -49,9 +53,7 @@ class Foreign:
     model: ModelConfig
     tokenizer: Tokenizer
     weights: dict[str, Tensor]  # by our names
-    where: str  # the file of the weights
-    lacking: tuple[str, ...] = ()  # what the folder did not have, in words; it was drawn anew
-    head_drawn: bool = False  # whether the head for masked tokens is among it
+    head_drawn: bool = False  # whether the folder lacked the head that predicts tokens, which was drawn anew
     notes: tuple[str, ...] = ()  # what a user must know
 
 
@@ -68,22 +70,21 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     notes: list[str] = []
     tokenizer = read_tokenizer(folder, model.vocabulary, config, names, notes)
     weights = _ours(tensors, system, names, model, where, tokenizer, rows_before(config, names, model, said))
-    drawn = _drawn(system, model, tokenizer, weights)
-    lacking = [words for start, words in names.absent.items() if any(name.startswith(start) for name in drawn)]
-    head_drawn = any(name.startswith(f"{HEAD}head.") for name in drawn)
-    return Foreign(system, model, tokenizer, weights | drawn, where, tuple(lacking), head_drawn, tuple(notes))
+    new = drawn(system, model, tokenizer, weights)
+    lacking = [words for start, words in names.absent.items() if any(name.startswith(start) for name in new)]
+    head_drawn = any(name.startswith(f"{HEAD}head.") for name in new)
+    notes += about_drawn(where, lacking, head_drawn)
+    return Foreign(system, model, tokenizer, weights | new, head_drawn, tuple(notes))
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
-    known = {system.hub.model_type: system for system in SYSTEMS.values() if system.hub is not None}
+    known = {one.hub.model_type: (one, one.hub) for one in SYSTEMS.values() if one.hub is not None}
     kind: Any = config.get("model_type")
     refuse_if(
         not isinstance(kind, str) or kind not in known,
         f"{where}: model_type {kind!r} cannot be read; {', '.join(known)} can",
     )
-    system = known[kind]
-    assert system.hub is not None
-    return system, system.hub
+    return known[kind]
 
 
 def _ours(
@@ -135,9 +136,13 @@ def _objective(system: System, model: ModelConfig, tokenizer: Tokenizer) -> Obje
     return system.build_objective(ObjectiveParts(model, system.sizes["paper"].objective, tokenizer))
 
 
-def _drawn(
-    system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
+def about_drawn(where: str, lacking: Sequence[str], head_drawn: bool) -> list[str]:
+    """What a user must know about parts that the file of the weights lacks, if it lacks any."""
+    after = "; fill and perplexity need one that was trained: foretext pretrain TEXT --from the new run"
+    return [f"{where}: no {', no '.join(lacking)} in it: drawn anew{after * head_drawn}"] if lacking else []
+
+
+def drawn(system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """What `weights` lack, as a new model has it; the same each time."""
     trunk, head = shapes_of(system, model), _head_shapes(system, model, tokenizer)
     new: dict[str, Tensor] = {}
@@ -174,9 +179,10 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
     config, notes = config_of(model, names), list[str]()
     heads = _heads(model, names, weights, config, notes)
     if names.after_padding:
-        weights[_POSITIONS] = _shifted(weights[_POSITIONS], model)
+        shape: Any = model.model_config  # as many empty rows before the first position as theirs has
+        weights[_POSITIONS] = F.pad(weights[_POSITIONS], (0, 0, padding_id(model) + 1 - shape.first_position, 0))
     tensors = by_their_names(weights, names, model.model_config) | heads
-    framed = _layout(model)
+    framed = None if model.system.causal else cast(FramedLayout, model.layout)  # a masked system joins texts so
     delimited = model.task is not None and framed is None
     files, more = tokenizer_files(model.tokenizer, model.model_config.context, delimited, framed)
     files["config.json"] = (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode()
@@ -193,6 +199,9 @@ def _heads(
         head = head_of(model, names)
         tensors, described = head_tensors(model, names, head, weights)
         config |= described
+        padding = padding_of(model.tokenizer)
+        if padding is not None and "pad_token_id" not in names.ids and model.task.kind != "choice":
+            config["pad_token_id"] = model.tokenizer.specials[padding]
         for name in [name for name in weights if name.startswith(head.without)]:
             del weights[name]
         if not head.automatic:
@@ -209,38 +218,20 @@ def _heads(
     return {theirs: state[ours].detach().float().cpu() for ours, theirs in names.pretraining.items()}
 
 
-def _layout(model: SavedModel) -> FramedLayout | None:
-    """How a masked system joins texts."""
-    if model.system.causal:
-        return None
-    layout = model.system.build_layout(dict(model.tokenizer.specials), model.model_config.context, "forward")
-    assert isinstance(layout, FramedLayout)
-    return layout
-
-
-def _shifted(positions: Tensor, model: SavedModel) -> Tensor:
-    """The position table with as many rows before the first position as there are ids up to the padding's."""
-    shape: Any = model.model_config
-    return F.pad(positions, (0, 0, padding_id(model) + 1 - int(shape.first_position), 0))
-
-
 def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]) -> None:
     """All or nothing: made aside, then renamed."""
     out = out.absolute()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
-        try:
-            aside.chmod(0o777 & ~umask())
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+            aside = Path(scratch) / out.name
+            aside.mkdir()
             for name, data in files.items():
                 write_new(aside / name, data)
             write_new(aside / "model.safetensors", tensors, {"format": "pt"})
             if out.exists():
                 out.rmdir()
             aside.rename(out)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
     except OSError as error:
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was left behind") from None
 
@@ -257,10 +248,10 @@ MOST_NUMBER = 1e15
 def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
     """The trunk that config.json, at `where`, describes."""
     for key, values in names.only.items():
-        if key in config and config[key] not in values:
-            raise UserError(
-                f"{where}: {key} is {config[key]!r}, which {system.name} here cannot be (only {values[0]!r})"
-            )
+        said = config.get(key, values[0])
+        refuse_if(
+            said not in values, f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {values[0]!r})"
+        )
     model: Any = system.sizes["paper"].model
     changes = _numbers(config, system, names, where) | _words(config, system, names, where)
     inner = config.get("n_inner")
@@ -300,8 +291,8 @@ def _numbers(config: Mapping[str, Any], system: System, names: HubNames, where: 
         least = names.least.get(theirs, value)
         refuse_if(value < least, f"{where}: {theirs} is {value}, and {system.name} here needs at least {least}")
         found[ours] = value
-    words = f"{names.shape['vocabulary']} is {found['vocabulary']}"
-    refuse_if(found["vocabulary"] < 1, f"{where}: {words}; get the file again")
+    rows = found["vocabulary"]
+    refuse_if(rows < 1, f"{where}: {names.shape['vocabulary']} is {rows}; get the file again")
     return found
 
 
@@ -309,9 +300,10 @@ def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Pa
     found = {}
     for ours, (key, words) in names.worded.items():
         said = _said(config, key, names, where)
-        if not isinstance(said, str) or said not in words:
-            known = ", ".join(map(repr, words))
-            raise UserError(f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {known})")
+        refuse_if(
+            not isinstance(said, str) or said not in words,
+            f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {', '.join(map(repr, words))})",
+        )
         found[ours] = words[said]
     return found
 
@@ -362,11 +354,11 @@ def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, A
             "it cannot be exported"
         )
     for field, (key, words) in names.worded.items():
-        if getattr(found, field) not in words.values():
-            raise UserError(
-                f"this run's model.{field} is {getattr(found, field)}, and {key} of transformers' {names.model_type} "
-                "cannot be that; it cannot be exported"
-            )
+        refuse_if(
+            getattr(found, field) not in words.values(),
+            f"this run's model.{field} is {getattr(found, field)}, and {key} of transformers' {names.model_type} "
+            "cannot be that; it cannot be exported",
+        )
 
 
 def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json
+from foretext.interop.hub_tensors import read_json
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.published import numbered, read_pieces, read_sentencepiece
 from foretext.text.tokenizers.unigram import SPACE, Unigram
@@ -94,13 +93,13 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     for key, value in own.items():
         said = model.get(key, value)
         refuse_if(said != value, f"{path}: {key} is {said!r}, which cannot be read: here it is {value!r}")
-    cleaning = _object(data.get("normalizer"))
+    cleaning = object_of(data.get("normalizer"))
     refuse_if(
         cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True,
         f"{path}: its normalizer is not BERT's, which alone can be read for WordPiece",
     )
     refuse_if(
-        _object(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
+        object_of(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
         f"{path}: its pre_tokenizer is not BERT's, which alone can be read for WordPiece",
     )
     said = {
@@ -150,29 +149,25 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
 
 
 def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
-    """All pieces with their ids, and the names of the added ones, which are special: a word that is sought in a text
-    before it is split is more than ours can do."""
+    """All pieces with their ids, and the names of the added ones, which are special (`check_added`)."""
     refuse_if(
         not isinstance(vocabulary, dict), f"{path}: field 'vocab' must hold pieces and their ids; get the file again"
     )
     ids, added = dict(vocabulary), added_tokens(data, path)
     put_together(ids, added, path)
-    word = next((one["content"] for one in data.get("added_tokens") or [] if one.get("special") is False), None)
-    refuse_if(
-        word is not None, f"{path}: the word {word!r} is added to the pieces, and no special token: it cannot be read"
-    )
     return ids, sorted(added, key=ids.__getitem__)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> dict[str, Any]:
+    """The value, if it is a JSON object; else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _steps(value: Any, name: str) -> list[dict[str, Any]]:
     """What is done one after the other: a sequence, or one step alone."""
-    found = _object(value)
+    found = object_of(value)
     steps = found.get(name) if found.get("type") == "Sequence" else [found]
-    return [_object(step) for step in steps] if isinstance(steps, list) else []
+    return [object_of(step) for step in steps] if isinstance(steps, list) else []
 
 
 def _check_words(value: Any, path: Path) -> None:
@@ -205,7 +200,7 @@ def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
 def _named(step: Mapping[str, Any]) -> str:
     if step.get("type") != "Replace":
         return str(step.get("type"))
-    pattern = _object(step.get("pattern"))
+    pattern = object_of(step.get("pattern"))
     return f"Replace {pattern.get('String', pattern.get('Regex'))} {step.get('content')}"
 
 
@@ -242,8 +237,10 @@ def json_in(path: Path) -> dict[str, Any]:
 
 def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
     value = settings.get(name)
-    if value is not None and not isinstance(value, bool):
-        raise UserError(f"{path}: {name} must be true or false, not {str(value)[:40]}; get the file again")
+    refuse_if(
+        value is not None and not isinstance(value, bool),
+        f"{path}: {name} must be true or false, not {str(value)[:40]}; get the file again",
+    )
     return value
 
 
@@ -255,11 +252,11 @@ def _lower_cased(settings: Mapping[str, Any], path: Path) -> bool | None:
             _flag(settings, name, path) is False,
             f"{path}: {name} is false, which cannot be read: here texts are split as BERT's were",
         )
-    if strip is not None and strip is not (True if lower is None else lower):
-        raise UserError(
-            f"{path}: strip_accents is {str(strip).lower()} where texts are {'' if not strip else 'not '}lower-cased, "
-            "which cannot be read: here both are done or neither"
-        )
+    refuse_if(
+        strip is not None and strip is not (True if lower is None else lower),
+        f"{path}: strip_accents is {str(strip).lower()} where texts are {'' if not strip else 'not '}lower-cased, "
+        "which cannot be read: here both are done or neither",
+    )
     return lower
 
 
@@ -269,25 +266,16 @@ _OTHER = "this is another model's tokenizer: put the right one there, or correct
 _ROLES = ("bos", "eos", "pad")
 
 
-@dataclass(frozen=True)
-class Said:
-    """What a folder says of its tokenizer beside the vocabulary; empty where a file is not there."""
-
-    folder: Path
-    settings: Mapping[str, Any]  # tokenizer_config.json
-    whole: Mapping[str, Any]  # tokenizer.json
-
-
-def said_in(folder: Path) -> Said:
-    return Said(folder, json_in(folder / SETTINGS), json_in(folder / WHOLE))
-
-
 def with_end(
-    tokenizer: Tokenizer, config: Mapping[str, Any], beside: Said, rows: int, where: Path, notes: list[str]
+    tokenizer: Tokenizer,
+    config: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    rows: int,
+    where: Path,
+    notes: list[str],
 ) -> Tokenizer:
-    """The tokenizer with its end of text known by our name for it; `config`: config.json, `rows`: of the model's token
-    table."""
-    settings = beside.settings
+    """The tokenizer with its end of text known by our name for it; `config`: config.json, `settings`:
+    tokenizer_config.json, `rows`: of the model's token table."""
     for role in _ROLES:
         _check_role(tokenizer, role, config.get(f"{role}_token_id"), _name(settings.get(f"{role}_token")), rows, where)
     if END in tokenizer.specials:
@@ -301,7 +289,9 @@ def with_end(
     begins = _name(settings.get("bos_token"))
     if begins in tokenizer.specials and begins != known:
         notes.append(f"{where}: {begins} begins a text there; here {END} stands between texts")
-    return _renamed(tokenizer, known, END)
+    data = json.loads(tokenizer.to_json())
+    data["specials"] = [END if name == known else name for name in data["specials"]]
+    return tokenizer_from_json(json.dumps(data), "the tokenizer")
 
 
 def _check_role(tokenizer: Tokenizer, role: str, said: Any, name: str | None, rows: int, where: Path) -> None:
@@ -322,35 +312,26 @@ def _name(value: Any) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _renamed(tokenizer: Tokenizer, old: str, new: str) -> Tokenizer:
-    data = json.loads(tokenizer.to_json())
-    data["specials"] = [new if name == old else name for name in data["specials"]]
-    return tokenizer_from_json(json.dumps(data), "the tokenizer")
-
-
-def check_added(beside: Said) -> None:
+def check_added(folder: Path) -> None:
     """Refuses tokens that were added as ordinary text: there a text that spells one has its id, here it has not."""
-    listed, decoder = beside.whole.get("added_tokens"), beside.settings.get("added_tokens_decoder")
-    found = {
-        WHOLE: listed if isinstance(listed, list) else [],
-        SETTINGS: list(decoder.values()) if isinstance(decoder, dict) else [],
-    }
-    for name, entries in found.items():
+    listed = json_in(folder / WHOLE).get("added_tokens")
+    decoder = object_of(json_in(folder / SETTINGS).get("added_tokens_decoder"))
+    for name, entries in ((WHOLE, listed if isinstance(listed, list) else []), (SETTINGS, list(decoder.values()))):
         words = [one.get("content") for one in entries if isinstance(one, dict) and one.get("special") is False]
         refuse_if(
             words,
-            f"{beside.folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which "
+            f"{folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which "
             "cannot be read: texts that spell it would get other ids here; import a folder whose added tokens "
             "are special",
         )
 
 
-def note_begin(beside: Said, notes: list[str]) -> None:
+def note_begin(folder: Path, notes: list[str]) -> None:
     """Says if the tokenizer puts a token before every text by itself, which ours does not."""
-    step = beside.whole.get("post_processor")
-    template = isinstance(step, dict) and step.get("type") == "TemplateProcessing" and "SpecialToken" in str(step)
-    if template or beside.settings.get("add_bos_token") is True:
+    step = object_of(json_in(folder / WHOLE).get("post_processor"))
+    template = step.get("type") == "TemplateProcessing" and "SpecialToken" in str(step)
+    if template or json_in(folder / SETTINGS).get("add_bos_token") is True:
         notes.append(
-            f"{beside.folder}: its tokenizer puts special tokens round every text by itself; here {END} stands before "
+            f"{folder}: its tokenizer puts special tokens round every text by itself; here {END} stands before "
             "a document and nothing else is added, so the ids of a text alone differ by them"
         )

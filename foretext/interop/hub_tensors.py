@@ -1,4 +1,10 @@
-"""The tensors of a Hugging Face folder by a table of names: taken one after the other, each checked, none left over.
+"""Reading weights that others wrote, without running anything of theirs.
+
+safetensors (one file, or pieces named by an index) is the safe way. Pickled weights (`.bin`, `.pt`, `.ckpt`) can run
+any code when they are loaded, so they are refused; `allow_pickle` reads them with torch's restricted loader, which
+makes tensors and plain containers and nothing else.
+
+The tensors of a Hugging Face folder by a table of names: taken one after the other, each checked, none left over.
 
 Heads of fine-tuned models as `transformers` has them, by the tables in `systems/hub_names.py`.
 
@@ -9,25 +15,144 @@ under these names, and in [task] the labels.
 
 from __future__ import annotations
 
+import json
+import re
+import warnings
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.hub_tokenizer import padding_of
 from foretext.nn.trunk import ModelConfig
 from foretext.runs.model import SavedModel
 from foretext.systems.hub_names import HubHead, HubNames, Theirs
 from foretext.tasks.row_family import spread_of
+
+_MAX_HEADER = 100_000_000
+_MAX_JSON = 500_000_000
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+INDEX = "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+PICKLE = "pytorch_model.bin"
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what weights may be stored as
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file with one JSON object in it."""
+    data = any_json(path)
+    refuse_if(not isinstance(data, dict), f"{path}: must hold one JSON object; get the file again")
+    return data
+
+
+def any_json(path: Path) -> Any:
+    refuse_if(not path.exists(), f"{path}: missing; the folder is not whole")
+    refuse_if(
+        not path.is_file() or path.stat().st_size > _MAX_JSON,
+        f"{path}: not a file of JSON, or one larger than 500 MB; get the file again",
+    )
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{path}: cannot be read as JSON ({error}); get the file again") from None
+
+
+def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Tensor], str]:
+    """The tensors of a folder, and the file to name in messages about them."""
+    if (folder / WEIGHTS).is_file():
+        return read_safetensors(folder / WEIGHTS), str(folder / WEIGHTS)
+    if (folder / INDEX).is_file():
+        return _read_pieces(folder), str(folder / INDEX)
+    pickles = sorted(path for path in folder.iterdir() if path.suffix in _PICKLES and path.is_file())
+    refuse_if(not pickles, f"{folder}: no weights here; it needs {WEIGHTS} or {INDEX}")
+    refuse_if(
+        not allow_pickle,
+        f"{pickles[0]}: pickled weights can run code when they are loaded, so they are refused; convert them to "
+        "safetensors where you trust them, or read them with the restricted loader by --allow-pickle",
+    )
+    whole = folder / PICKLE if (folder / PICKLE).is_file() else pickles[0]
+    names = ", ".join(path.name for path in pickles[:4])
+    refuse_if(
+        whole.name != PICKLE and len(pickles) > 1,
+        f"{folder}: which of {names} holds the weights? Name that one {PICKLE}",
+    )
+    return _read_pickle(whole), str(whole)
+
+
+def read_safetensors(path: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        with path.open("rb") as file:
+            refuse_if(
+                int.from_bytes(file.read(8), "little") > _MAX_HEADER,
+                f"{path}: refused: the header is larger than 100 MB; get the file again",
+            )
+        return load_file(path)
+    except (SafetensorError, ValueError, OverflowError, OSError) as error:
+        raise UserError(f"{path}: not a whole safetensors file ({error}); get the file again") from None
+
+
+def _read_pieces(folder: Path) -> dict[str, Tensor]:
+    """Weights in several files, named by an index."""
+    index = folder / INDEX
+    names = read_json(index).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise UserError(f"{index}: field 'weight_map' must name a file for each weight; get the file again")
+    tensors: dict[str, Tensor] = {}
+    for name in sorted(set(names.values())):
+        plain = Path(name).name == name and name.endswith(".safetensors")
+        refuse_if(not plain, f"{index}: {name!r} is not the name of a .safetensors file beside it")
+        there = (folder / name).is_file()
+        refuse_if(not there, f"{folder / name}: missing, though {INDEX} names it; get the file again")
+        tensors |= read_safetensors(folder / name)
+    for name, file in names.items():
+        lost = f"{folder / file}: {name} is not in it, though {INDEX} says so; get the file again"
+        refuse_if(name not in tensors, lost)
+    return tensors
+
+
+def _is_plain(value: object) -> bool:
+    """A tensor that has all of its numbers: one that repeats a few by its strides could fill any memory."""
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+
+
+def _read_pickle(path: Path) -> dict[str, Tensor]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of what the restricted loader may not know; it refuses that
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except MemoryError:
+        raise
+    except Exception as error:  # a malformed stream breaks the loader in any of a dozen ways; none of them runs it
+        found = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it asks for {found[1]}" if found else "it is not a plain file of tensors"
+        raise UserError(
+            f"{path}: refused by the restricted loader, which makes tensors only: {reason}; nothing in it was run"
+        ) from None
+    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
+        loaded = loaded["state_dict"]
+    refuse_if(
+        not isinstance(loaded, dict) or not all(_is_plain(value) for value in loaded.values()),
+        f"{path}: does not hold a dictionary of plain tensors; give the weights alone",
+    )
+    return {str(name): tensor for name, tensor in loaded.items()}
+
+
+# -- by a table of names ----------------------------------------------------------------------------------------------
 
 
 def parts_of(theirs: Theirs) -> tuple[str, ...]:
     return (theirs,) if isinstance(theirs, str) else theirs
 
 
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what weights may be stored as
+_TABLE = "not the token table, and an output table of its own cannot be read"
+_BIAS = "no copy of the head's bias, and cannot be read beside it"
 
 
 class FolderTensors:
@@ -35,8 +160,8 @@ class FolderTensors:
     messages."""
 
     def __init__(self, tensors: Mapping[str, Tensor], names: HubNames, model: ModelConfig, where: str) -> None:
-        self.left = {names.plain(name): tensor for name, tensor in tensors.items()}
         self.written = {names.plain(name): name for name in tensors}
+        self.left = {plain: tensors[name] for plain, name in self.written.items()}
         self.names, self.model, self.where = names, model, where
 
     def present(self, wanted: Mapping[str, Theirs]) -> dict[str, Theirs]:
@@ -77,7 +202,9 @@ class FolderTensors:
         """Nothing may be left over but what repeats one of `weights`, is no weight, or is of no use here."""
         for copy, ours in self.names.copies.items():
             if ours in weights and copy in self.left:
-                self._check_copy(copy, ours, self.left.pop(copy), weights[ours])
+                same = torch.equal(self.left.pop(copy).float(), weights[ours])
+                what = _TABLE if ours == "tokens.weight" else _BIAS
+                refuse_if(not same, f"{self.where}: {copy} is {what}")
         of_use = (name for name in self.left if not name.startswith(self.names.ignored))
         left = [self.written[name] for name in sorted(of_use) if not name.endswith(self.names.empty)]
         refuse_if(
@@ -85,12 +212,6 @@ class FolderTensors:
             f"{self.where}: {''.join(left[:1])} has no place in {self.names.language_model} of the shape in "
             "config.json; get both again, or save the language model without other heads",
         )
-
-    def _check_copy(self, copy: str, ours: str, found: Tensor, weight: Tensor) -> None:
-        what = "no copy of the head's bias, and cannot be read beside it"
-        if ours == "tokens.weight":
-            what = "not the token table, and an output table of its own cannot be read"
-        refuse_if(not torch.equal(found.float(), weight), f"{self.where}: {copy} is {what}")
 
 
 def by_their_names(weights: Mapping[str, Tensor], names: HubNames, model: ModelConfig) -> dict[str, Tensor]:
@@ -159,9 +280,6 @@ def head_tensors(
         weights[last] = (weights[last].double() + _folded(own["head.weight"], own["head.bias"])).float()
     tensors = {theirs: own[ours].float().contiguous() for ours, theirs in head.names.items()}
     described = _described(head, task.kind, config.labels, len(own["head.weight"]))
-    padding = padding_of(model.tokenizer)
-    if padding is not None and "pad_token_id" not in names.ids and task.kind != "choice":
-        described["pad_token_id"] = model.tokenizer.specials[padding]
     return tensors, described
 
 

@@ -20,7 +20,6 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from foretext.errors import UserError, refuse_if
-from foretext.interop.foreign import read_json
 from foretext.interop.hub_pieces import (
     ADDED,
     LINES,
@@ -31,8 +30,8 @@ from foretext.interop.hub_pieces import (
     check_added,
     json_in,
     note_begin,
+    object_of,
     put_together,
-    said_in,
     unigram_library,
     unigram_of_file,
     unigram_of_library,
@@ -41,8 +40,10 @@ from foretext.interop.hub_pieces import (
     wordpiece_of_library,
     wordpiece_of_lines,
 )
+from foretext.interop.hub_tensors import read_json
 from foretext.systems.hub_names import OPENAI_IDS, HubNames
 from foretext.tasks.layouts.base import AT_END, DELIMITER, EXTRACT, START, FramedLayout
+from foretext.text.corpus.text_files import read_text
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.char_bpe import UNKNOWN, WORD_END, CharBPE
@@ -83,9 +84,8 @@ def tokenizer_files(
     """Files by name, and what a user must know. `delimited`: texts get start, delimiter and extract tokens, as
     fine-tuning gave them. `framed`: they get a masked system's, which it always has."""
     whole, notes = _library(tokenizer)
-    mask = name_of(tokenizer, "mask")
     # Where a word's space is its own, so is a blank's.
-    blank = mask if tokenizer.lossless else None
+    blank = name_of(tokenizer, "mask") if tokenizer.lossless else None
     whole.add_special_tokens(
         [AddedToken(name, special=True, normalized=False, lstrip=name == blank) for name in tokenizer.specials]
     )
@@ -221,20 +221,20 @@ def read_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
     system. What a user must know about it is put into `notes`."""
+    own = (folder / OWN).is_file()
+    if not own:
+        check_added(folder)
     tokenizer, where = _read(folder, names.vocabularies)
     _check_pieces(tokenizer, names, rows, where)
     unused = [f"<|unused{number}|>" for number in range(rows - tokenizer.size)]
-    beside, own = said_in(folder), where.name == OWN
-    if not own:
-        check_added(beside)
     if names.ids != OPENAI_IDS:
         _check_roles(tokenizer, names.ids, config, rows, where)
         return tokenizer.with_specials(unused)
     if not own:
-        note_begin(beside, notes)
+        note_begin(folder, notes)
         if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
             notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
-    return with_end(tokenizer, config, beside, rows, where, notes).with_specials(unused)
+    return with_end(tokenizer, config, json_in(folder / SETTINGS), rows, where, notes).with_specials(unused)
 
 
 def _check_pieces(tokenizer: Tokenizer, names: HubNames, rows: int, where: Path) -> None:
@@ -270,7 +270,7 @@ def _check_roles(
 def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
     """The tokenizer of one of these `kinds`, and the file that it is in."""
     if (folder / OWN).is_file():
-        return tokenizer_from_json(_text(folder / OWN), str(folder / OWN)), folder / OWN
+        return tokenizer_from_json(read_text(folder / OWN), str(folder / OWN)), folder / OWN
     if "BPE" in kinds and (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _of_vocabulary(folder), folder / "vocab.json"
     if (folder / WHOLE).is_file():
@@ -284,13 +284,6 @@ def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
     raise UserError(f"{folder}: no tokenizer here; it needs {needed}")
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); get the file again") from None
-
-
 def _of_vocabulary(folder: Path) -> Tokenizer:
     """vocab.json and merges.txt, and what was added to them later."""
     ids = read_vocabulary(folder / "vocab.json", MOST_GAPS)
@@ -300,9 +293,8 @@ def _of_vocabulary(folder: Path) -> Tokenizer:
         data = read_json(whole)
         splitter = _splitter_of(data, ids, whole)
         put_together(ids, added_tokens(data, whole), whole, gaps)
-    if (folder / ADDED).is_file():
-        put_together(ids, read_json(folder / ADDED), folder / ADDED, gaps)
-    put_together(ids, {}, folder / "vocab.json", gaps)
+    added = folder / ADDED
+    put_together(ids, json_in(added), added if added.is_file() else folder / "vocab.json", gaps)
     settings = folder / SETTINGS
     refuse_if(
         json_in(settings).get("add_prefix_space") is True,
@@ -353,14 +345,7 @@ def _splitter_of(data: Mapping[str, Any], ids: Mapping[str, int], path: Path) ->
     refused."""
     if not any(piece.endswith(WORD_END) for piece in ids):
         _check_byte_level(data, path)
-    return "rules" if PUNCTUATION in _text_of(data.get("pre_tokenizer")) else "spacy"
-
-
-def _text_of(value: Any) -> str:
-    """All texts in a piece of JSON, one after the other."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    return "\n".join(map(_text_of, value)) if isinstance(value, list) else str(value)
+    return "rules" if json.dumps(PUNCTUATION) in json.dumps(data.get("pre_tokenizer")) else "spacy"
 
 
 def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
@@ -369,8 +354,7 @@ def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
         data.get("normalizer") is not None,
         f"{path}: it has a normalizer, which cannot be read: here byte-level BPE takes text as it is",
     )
-    found = data.get("pre_tokenizer")
-    splitter = found if isinstance(found, dict) else {}
+    splitter = object_of(data.get("pre_tokenizer"))
     plain = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True) is True
     refuse_if(
         not plain or splitter.get("add_prefix_space") is not False,

@@ -12,7 +12,8 @@ import torch
 
 from foretext.errors import UserError, refuse_if
 from foretext.evaluate.likelihood import Query, query_of, score_queries
-from foretext.generate.many import write_many
+from foretext.evaluate.perplexity import windows_of
+from foretext.generate.many import write_in_turn
 from foretext.generate.sampling import Sampling, reader_of
 from foretext.runs.machine import choose_device
 from foretext.runs.model import SavedModel, load_model
@@ -75,17 +76,17 @@ def register() -> None:
             super().__init__()
             refuse_if(run is None, "lm-eval needs a run: --model_args run=RUN")
             refuse_if(others, f"--model_args: there is no {', '.join(others)} for a run; it takes run=RUN")
-            self.scorer = Scorer(_load(str(run), str(device or "auto")))
+            self.model = _load(str(run), str(device or "auto"))
 
         def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
             rows = [(request.task_name, request.doc_id) for request in requests]
-            return self.scorer.likelihoods([request.args for request in requests], rows)
+            return likelihoods(self.model, [request.args for request in requests], rows)
 
         def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
-            return self.scorer.rolling([request.args[0] for request in requests])
+            return rolling(self.model, [request.args[0] for request in requests])
 
         def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
-            return self.scorer.written([request.args for request in requests])
+            return written(self.model, [request.args for request in requests])
 
 
 def _load(run: str, device: str) -> SavedModel:
@@ -101,63 +102,59 @@ def _load(run: str, device: str) -> SavedModel:
     return model
 
 
-class Scorer:
-    """What the harness asks for, in our terms."""
+def likelihoods(
+    model: SavedModel, pairs: Sequence[tuple[str, str]], rows: Sequence[Hashable]
+) -> list[tuple[float, bool]]:
+    """log P(continuation | context), and whether it is the greedy one. `rows`: which row each pair is of. A row's
+    continuations of one context are scored together, with one border, wherever they stand: the harness asks for
+    them one by one, but they are compared with each other."""
+    groups: dict[tuple[Hashable, str], list[int]] = {}
+    for number, (row, (context, _)) in enumerate(zip(rows, pairs, strict=True)):
+        groups.setdefault((row, context), []).append(number)
+    queries = [
+        query_of(model.tokenizer, context, [pairs[number][1] for number in numbers])
+        for (_, context), numbers in groups.items()
+    ]
+    results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
+    for numbers, found in zip(groups.values(), score_queries(model, queries)):
+        for number, likelihood in zip(numbers, found):
+            results[number] = (likelihood.total, likelihood.greedy)
+    return results
 
-    def __init__(self, model: SavedModel) -> None:
-        self.model = model
 
-    def likelihoods(self, pairs: Sequence[tuple[str, str]], rows: Sequence[Hashable]) -> list[tuple[float, bool]]:
-        """log P(continuation | context), and whether it is the greedy one. `rows`: which row each pair is of. A row's
-        continuations of one context are scored together, with one border, wherever they stand: the harness asks for
-        them one by one, but they are compared with each other."""
-        groups: dict[tuple[Hashable, str], list[int]] = {}
-        for number, (row, (context, _)) in enumerate(zip(rows, pairs, strict=True)):
-            groups.setdefault((row, context), []).append(number)
-        queries = [
-            query_of(self.model.tokenizer, context, [pairs[number][1] for number in numbers])
-            for (_, context), numbers in groups.items()
-        ]
-        results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
-        for numbers, found in zip(groups.values(), score_queries(self.model, queries)):
-            for number, likelihood in zip(numbers, found):
-                results[number] = (likelihood.total, likelihood.greedy)
-        return results
+def rolling(model: SavedModel, texts: Sequence[str]) -> list[float]:
+    """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
+    one token at least; the last window is as long as the others, and only what is new in it counts. A model that
+    reads on for ever has one window."""
+    _, context = reader_of(model, "the likelihood of a text")
+    refuse_if(
+        model.tokenizer.end is None,
+        f"the likelihood of a whole text begins after {END}, which this vocabulary does not have",
+    )
+    queries, owners = [], []
+    for number, text in enumerate(texts):
+        ids = model.tokenizer.encode(text)
+        reach = context or len(ids)
+        for window, count in windows_of(model, [ids], reach, reach):
+            queries.append(Query(tuple(window[:-count]), (tuple(window[-count:]),)))
+            owners.append(number)
+    totals = [0.0] * len(texts)
+    for owner, found in zip(owners, score_queries(model, queries)):
+        totals[owner] += found[0].total
+    return totals
 
-    def rolling(self, texts: Sequence[str]) -> list[float]:
-        """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
-        one token at least; the last window is as long as the others, and only what is new in it counts. A model that
-        reads on for ever has one window."""
-        _, context = reader_of(self.model, "the likelihood of a text")
-        end = self.model.tokenizer.end
-        if end is None:
-            raise UserError(f"the likelihood of a whole text begins after {END}, which this vocabulary does not have")
-        queries, owners = [], []
-        for number, text in enumerate(texts):
-            stream = [end, *self.model.tokenizer.encode(text)]
-            done = 1
-            while done < len(stream):
-                upto = len(stream) if context is None else min(done + context, len(stream))
-                first = max(0, upto - 1 - context) if context is not None and done > 1 else 0
-                queries.append(Query(tuple(stream[first:done]), (tuple(stream[done:upto]),)))
-                owners.append(number)
-                done = upto
-        totals = [0.0] * len(texts)
-        for owner, found in zip(owners, score_queries(self.model, queries)):
-            totals[owner] += found[0].total
-        return totals
 
-    def written(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
-        """Continuations; requests with the same settings are written together."""
-        groups: dict[Sampling, list[int]] = {}
-        for number, (_, settings) in enumerate(requests):
-            groups.setdefault(_sampling(settings), []).append(number)
-        texts = [""] * len(requests)
-        for sampling, numbers in groups.items():
-            found = write_many(self.model, [requests[number][0] for number in numbers], sampling, reserve=True)
-            for number, one in zip(numbers, found):
-                texts[number] = one.text
-        return texts
+def written(model: SavedModel, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+    """Continuations; requests with the same settings are written together."""
+    groups: dict[Sampling, list[int]] = {}
+    for number, (_, settings) in enumerate(requests):
+        groups.setdefault(_sampling(settings), []).append(number)
+    texts = [""] * len(requests)
+    for sampling, numbers in groups.items():
+        found = write_in_turn(model, [requests[number][0] for number in numbers], sampling, reserve=True)
+        for number, one in zip(numbers, found):
+            texts[number] = one.text
+    return texts
 
 
 def _sampling(settings: dict[str, Any]) -> Sampling:

@@ -25,6 +25,12 @@ class InputError(UserError, ValueError):
     """A mistake in `X` or `y`; also the ValueError that scikit-learn expects of an estimator."""
 
 
+def _refuse_if(wrong: object, message: str) -> None:
+    """InputError with this message if anything is `wrong`."""
+    if wrong:
+        raise InputError(message)
+
+
 class TextClassifier(ClassifierMixin, BaseEstimator):
     """Classifies texts. Given no run, one head reads views of the training texts: n-grams and, where there is enough
     text to learn them from, word vectors and topics.
@@ -54,17 +60,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Learns from texts `X` and labels `y`."""
         texts = _checked(X)
         labels = _checked_labels(y)
-        if len(texts) != len(labels):
-            raise InputError(f"X has {len(texts)} texts and y has {len(labels)} labels; give one label for each text")
+        _refuse_if(
+            len(texts) != len(labels),
+            f"X has {len(texts)} texts and y has {len(labels)} labels; give one label for each text",
+        )
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
-        if len(self.classes_) != len(set(labels)):
-            raise InputError("y: two labels become one as an array; give labels of one type, without NUL at their end")
-        if len(self.classes_) < 2:
-            raise InputError(f"y has only one class, {labels[0]!r}; a classifier needs two")
+        _refuse_if(
+            len(self.classes_) != len(set(labels)),
+            "y: two labels become one as an array; give labels of one type, without NUL at their end",
+        )
+        _refuse_if(len(self.classes_) < 2, f"y has only one class, {labels[0]!r}; a classifier needs two")
         rows = [Row((text,), _name(number), f"row {i + 1}") for i, (text, number) in enumerate(zip(texts, numbers))]
         for name in ("epochs", "lm_weight"):
-            if self.run is None and getattr(self, name) is not None:
-                raise InputError(f"{name} is for a run that is fine-tuned; give run=…, or leave {name} out")
+            _refuse_if(
+                self.run is None and getattr(self, name) is not None,
+                f"{name} is for a run that is fine-tuned; give run=…, or leave {name} out",
+            )
         request = FinetuneRequest(
             base=Base(system=VIEWS_ALONE, minutes=self.minutes) if self.run is None else load_model(self.run),
             rows=rows,
@@ -107,47 +118,37 @@ def _name(number: Any) -> str:
 
 
 def _checked(X: Sequence[str]) -> list[str]:
-    if isinstance(X, str):
-        raise InputError("X must be a list of texts, not one text")
-    if not isinstance(X, Iterable):
-        raise InputError(f"X must be a list of texts, not {type(X).__name__}")
+    _refuse_if(isinstance(X, str), "X must be a list of texts, not one text")
+    _refuse_if(not isinstance(X, Iterable), f"X must be a list of texts, not {type(X).__name__}")
     texts = list(X)
-    if not texts:
-        raise InputError("X has no rows; give at least one text")
+    _refuse_if(not texts, "X has no rows; give at least one text")
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"X[{number}] is {type(text).__name__}, not text")
-        if not text.strip():
-            raise InputError(f"X[{number}] is blank; leave it out, or give it a text")
+        _refuse_if(not isinstance(text, str), f"X[{number}] is {type(text).__name__}, not text")
+        _refuse_if(not text.strip(), f"X[{number}] is blank; leave it out, or give it a text")
     return texts
 
 
 def _checked_labels(y: Sequence[Any]) -> list[Any]:
     """The labels as Python values, all there and of one type: an array would make one text of 1 and "1"."""
-    if isinstance(y, str) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) != 1:
-        raise InputError(f"y must be a list of labels, one for each text, not {type(y).__name__}")
+    _refuse_if(
+        isinstance(y, str) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) != 1,
+        f"y must be a list of labels, one for each text, not {type(y).__name__}",
+    )
     labels = [label.item() if isinstance(label, np.generic) else label for label in y]
-    present = {number: label for number, label in enumerate(labels) if not _is_missing(label)}
-    kinds: dict[str, int] = {}
-    for number, label in present.items():
-        kinds.setdefault(_kind_of(label, number), number)
-    if len(present) < len(labels):
-        number = next(number for number in range(len(labels)) if number not in present)
-        raise InputError(
-            f"y[{number}] (row {number + 1}): the label is missing ({labels[number]!r}); "
-            f"the labels are {_listing(present.values())}; fill it in, or leave the row out"
-        )
-    if len(kinds) > 1:
-        written: dict[str, int] = {}
-        for number, label in present.items():
-            other = written.setdefault(str(label), number)
-            if type(labels[other]) is not type(label):
-                raise InputError(
-                    f"y[{other}] and y[{number}] are two labels that are written alike, {labels[other]!r} and "
-                    f"{label!r}; make them one, or name them differently"
-                )
-        (one, first), (two, second) = [*kinds.items()][:2]
-        raise InputError(f"y[{first}] is {one} and y[{second}] is {two}; give labels of one type")
+    for number, label in enumerate(labels):
+        if _is_missing(label):
+            known = sorted({repr(one) for one in labels if not _is_missing(one)})[:_LISTED]
+            raise InputError(
+                f"y[{number}] (row {number + 1}): the label is missing ({label!r}); "
+                f"the labels are {', '.join(known) or 'none'}; fill it in, or leave the row out"
+            )
+    kinds = [_kind_of(label, number) for number, label in enumerate(labels)]
+    for number, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise InputError(
+                f"y[0] and y[{number}] are {labels[0]!r} and {labels[number]!r}, {kinds[0]} and {kind}; give labels of "
+                "one type"
+            )
     return labels
 
 
@@ -165,9 +166,3 @@ def _kind_of(label: Any, number: int) -> str:
         if isinstance(label, kinds):
             return name
     raise InputError(f"y[{number}] is {type(label).__name__}; a label is a text, a number, or true or false")
-
-
-def _listing(labels: Iterable[Any]) -> str:
-    known = sorted(set(labels), key=repr)
-    shown = ", ".join(map(repr, known[:_LISTED]))
-    return f"{shown} and {len(known) - _LISTED} more" if len(known) > _LISTED else shown or "none"

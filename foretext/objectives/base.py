@@ -265,7 +265,7 @@ class Objective(nn.Module):
 
 
 class Translator(Objective):
-    """An objective that writes translations: a model for `generate/beam_search.py`."""
+    """An objective that writes translations: a model for `generate/many.py`."""
 
     lower: bool  # whether it writes lower case only
 

@@ -7,7 +7,7 @@ right words before each place. It is this objective's head; the encoder is the t
 afterwards. The loss counts target words, with the end; an unknown target word counts as the one word that all unknown
 ones are, and is never written.
 
-With `start` and `decode_step` the objective is a model for `generate/beam_search.py`.
+With `start` and `decode_step` the objective is a model for `generate/many.py`.
 
 From two files of parallel text and a file of word vectors to the pairs that CoVe's translation learns from.
 

@@ -21,7 +21,7 @@ from cli_harness import MINUTE, ROOT, fails, works
 from complaints import names, refused
 from tolerance import close, terms_of
 
-from foretext.interop.lm_eval import Scorer
+from foretext.interop import lm_eval as ours
 from foretext.runs.model import load_model
 
 pytest.importorskip("lm_eval")
@@ -161,7 +161,6 @@ def test_its_own_backend_agrees_on_the_exported_model(base: Path, here: Path) ->
     works("export", base, "--to", "hf", "--out", "exported")
     theirs, model = HFLM(pretrained="exported", device="cpu", batch_size=4, dtype="float64"), load_model(base)
     model.trunk.double()
-    ours = Scorer(model)
     pairs = [
         ("the film was", " good"),
         ("the film was ", "good"),
@@ -170,23 +169,25 @@ def test_its_own_backend_agrees_on_the_exported_model(base: Path, here: Path) ->
         ("a long story of an actor " * 12, " and a film"),
     ]
     wanted = theirs.loglikelihood([SimpleNamespace(args=pair) for pair in pairs], disable_tqdm=True)
-    (mine, greedy), (total, best) = zip(*ours.likelihoods(pairs, range(len(pairs)))), zip(*wanted)
+    (mine, greedy), (total, best) = zip(*ours.likelihoods(model, pairs, range(len(pairs)))), zip(*wanted)
     assert greedy == best
     close(mine, total, terms=FORWARD)
     texts = ["the film was good", "a long story of an actor in a film " * 10, "x"]
     wanted = theirs.loglikelihood_rolling([SimpleNamespace(args=(text,)) for text in texts], disable_tqdm=True)
-    close(ours.rolling(texts), wanted, terms=FORWARD)
+    close(ours.rolling(model, texts), wanted, terms=FORWARD)
     asked = [("the film was", {"until": ["\n"], "max_gen_toks": 6}), ("it is", {"until": [" a"], "max_gen_toks": 8})]
     written = theirs.generate_until([SimpleNamespace(args=one) for one in asked], disable_tqdm=True)
-    assert ours.written(asked) == written
+    assert ours.written(model, asked) == written
 
 
 def test_settings_of_generation(base: Path) -> None:
-    scorer = Scorer(load_model(base))
-    short = scorer.written([("the film", {"until": [], "max_new_tokens": 3, "do_sample": False, "temperature": 0.7})])
-    assert short == scorer.written([("the film", {"max_gen_toks": 3})])
+    model = load_model(base)
+    short = ours.written(
+        model, [("the film", {"until": [], "max_new_tokens": 3, "do_sample": False, "temperature": 0.7})]
+    )
+    assert short == ours.written(model, [("the film", {"max_gen_toks": 3})])
     with refused("num_beams", "3"):
-        scorer.written([("the film", {"num_beams": 3})])
+        ours.written(model, [("the film", {"num_beams": 3})])
 
 
 @pytest.mark.usefixtures("_one_process")

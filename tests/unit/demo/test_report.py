@@ -1,21 +1,23 @@
 import math
 import re
-from dataclasses import replace
+from collections.abc import Mapping
 from html.parser import HTMLParser
 
 import pytest
 
-from foretext.demo.report import Curve, ReportData, TaskResult, percent, render
+from foretext.demo.report import Curve, TaskResult, percent, render
 
 EVIL = "<script>alert('x')</script> & \"quotes\""
 
 
-def data(text: str = "plain") -> ReportData:
-    return ReportData(
+CURVES = {"training": [(2048, 9.0), (4096, 5.0), (6144, 4.0)], "validation": [(2048, 9.1), (6144, 4.2)]}
+
+
+def page_of(text: str = "plain", curves: Mapping[str, Curve] = CURVES) -> str:
+    return render(
         title=text,
         summary=text,
-        training=[(2048, 9.0), (4096, 5.0), (6144, 4.0)],
-        validation=[(2048, 9.1), (6144, 4.2)],
+        curves=curves,
         results=[TaskResult(text, [0.8, 0.82, 0.81], [0.6, 0.61, 0.59], 600, 500, 0.5, text)],
         samples=[(text, text)],
         notes=[text],
@@ -57,14 +59,14 @@ def parse(page: str) -> Tags:
 
 
 def test_every_text_is_escaped() -> None:
-    tags = parse(render(data(EVIL)))
+    tags = parse(page_of(EVIL))
     assert "script" not in tags.opened
     assert tags.balance == []
     assert tags.text.count(EVIL) >= 10  # shown as text, at every place that shows one
 
 
 def test_the_page_needs_nothing_else() -> None:
-    page = render(data())
+    page = page_of()
     tags = parse(page)
     assert not {"script", "link", "img", "iframe", "object"} & set(tags.opened)
     assert not [value for name, value in tags.attributes if name in ("src", "href")]
@@ -74,7 +76,7 @@ def test_the_page_needs_nothing_else() -> None:
 
 
 def test_the_table_has_mean_deviation_and_gain() -> None:
-    text = parse(render(data())).text
+    text = parse(page_of()).text
     assert "81.0 ± 1.0" in text
     assert "60.0 ± 1.0" in text
     assert "+21.0 ✓" in text
@@ -102,14 +104,14 @@ def test_percent() -> None:
     ],
 )
 def test_short_flat_and_broken_curves_do_not_break_the_page(curve: Curve) -> None:
-    page = render(replace(data(), training=curve, validation=curve[:1]))
+    page = page_of(curves={"training": curve, "validation": curve[:1]})
     assert not re.search(r"\b(nan|inf)\b", page)
     assert parse(page).balance == []
     assert ("<polyline" in page) == (sum(math.isfinite(loss) for _, loss in curve) > 0)
 
 
 def test_curve_points_lie_within_the_picture() -> None:
-    page = render(data())
+    page = page_of()
     width, height = map(float, re.findall(r"viewBox='0 0 (\d+) (\d+)' role='img' aria-label='Loss", page)[0])
     points = [
         tuple(map(float, one.split(","))) for line in re.findall(r"points='([^']+)'", page) for one in line.split()

@@ -16,9 +16,8 @@ from tolerance import close, terms_of
 
 import foretext as ft
 from foretext.api import LanguageModel
-from foretext.batch import BATCH_TOKENS, Batch
-from foretext.evaluate.perplexity import perplexity_of_both
-from foretext.objectives.bidirectional import BilmObjective
+from foretext.batch import BATCH_TOKENS, Batch, Hidden
+from foretext.objectives.bidirectional import BilmObjective, OneWay
 from foretext.runs.run_config import DataConfig
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.train.pretraining.pretrain import pretrain
@@ -64,28 +63,29 @@ def test_it_is_the_mean_of_both_directions(lm: LanguageModel) -> None:
     found = lm.perplexity(TEXTS, progress=lambda done, of: heard.append((done, of)))
     close(math.log(found.per_token) * tokens, nats, terms=TERMS)
     assert (found.directions, found.pseudo, found.comparable, found.tokens) == (2, False, False, tokens)
-    assert heard[-1] == (tokens, tokens)
+    assert heard[-1] == (6, 6), "three texts that have words, each from either end"
 
 
 @pytest.mark.parametrize("piece", [1, 3, 7, 10_000])
-def test_in_pieces_as_at_once(lm: LanguageModel, piece: int) -> None:
-    whole, found = lm.perplexity(TEXTS), perplexity_of_both(lm.model, TEXTS, piece=piece)
+def test_in_pieces_as_at_once(lm: LanguageModel, piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = lm.perplexity(TEXTS)
+    monkeypatch.setattr("foretext.evaluate.perplexity.PIECE", piece)
+    found = lm.perplexity(TEXTS)
     close(math.log(found.per_token), math.log(whole.per_token), terms=TERMS)
 
 
 def test_batches_are_bounded(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[torch.Size] = []
-    real = BilmObjective.make
+    real = OneWay.forward
 
-    def seen(self: BilmObjective, examples: Any, draw: Any = None) -> Batch:
-        batch = real(self, examples, draw)
+    def seen(self: OneWay, batch: Batch, state: Any) -> Hidden:
         made.append(batch.ids_BT.shape)
-        return batch
+        return real(self, batch, state)
 
-    monkeypatch.setattr(BilmObjective, "make", seen)
+    monkeypatch.setattr(OneWay, "forward", seen)
     lm.perplexity(["The cat sees fish ."] * 2000)
-    assert sum(rows for rows, _ in made) == 2000
-    assert len(made) > 1 and max(rows * (tokens - 1) for rows, tokens in made) <= BATCH_TOKENS
+    assert sum(rows for rows, _ in made) == 2 * 2000
+    assert len(made) > 2 and max(rows * tokens for rows, tokens in made) <= BATCH_TOKENS
 
 
 def test_unknown_words_are_read_by_their_characters(lm: LanguageModel) -> None:

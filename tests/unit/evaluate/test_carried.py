@@ -20,7 +20,7 @@ from foretext.evaluate import perplexity as module
 from foretext.evaluate.features import LayerMix, text_vectors
 from foretext.evaluate.perplexity import perplexity
 from foretext.generate.sampling import Decoder
-from foretext.interop.lm_eval import Scorer
+from foretext.interop.lm_eval import rolling
 from foretext.runs.model import SavedModel, reach_of
 from foretext.systems.base import TrunkParts
 
@@ -81,7 +81,7 @@ def test_all_of_a_document_counts_in_logits_vectors_and_what_is_written() -> Non
         states = model.trunk(Batch(torch.tensor([[model.tokenizer.end, *ids]]))).top[0]
     close(text_vectors(model, TEXTS[:1])[0], states.mean(0), terms=terms_of(1, len(states)))  # added up in float32
     nats = nats_at_once(model, TEXTS[0])
-    close(-Scorer(model).rolling([TEXTS[0]])[0], nats, terms=terms_of(READ_ON, LONGEST))
+    close(-rolling(model, [TEXTS[0]])[0], nats, terms=terms_of(READ_ON, LONGEST))
     with refused("logits", "1 id", "0"):
         LanguageModel(model, Path()).logits([])
 

@@ -20,7 +20,7 @@ from foretext.api import LanguageModel
 from foretext.batch import Batch
 from foretext.cli.evaluate import show_perplexity
 from foretext.evaluate.features import text_vectors
-from foretext.evaluate.perplexity import Perplexity, _windows, perplexity
+from foretext.evaluate.perplexity import Perplexity, perplexity, windows_of
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter
 from foretext.text.tokenizers.base import END
@@ -113,19 +113,19 @@ def test_without_end_of_text_the_first_token_counts_as_the_others_do(model: Save
 def test_each_token_is_scored_exactly_once(model: SavedModel, stride: int, length: int) -> None:
     ids = list(range(length))
     scored: list[int] = []
-    for window in _windows(model, ids, CONTEXT, stride):
-        assert len(window.ids) <= CONTEXT + 1 and 1 <= window.scored < len(window.ids)
+    for window, count in windows_of(model, [ids], CONTEXT, stride):
+        assert len(window) <= CONTEXT + 1 and 1 <= count < len(window)
         if scored:
-            assert len(window.ids) - 1 == CONTEXT, "from the second window on the context is full"
-            assert window.scored <= stride
-        scored += window.ids[len(window.ids) - window.scored :]
+            assert len(window) - 1 == CONTEXT, "from the second window on the context is full"
+            assert count <= stride
+        scored += window[len(window) - count :]
     assert scored == ids
 
 
 def test_a_smaller_stride_never_gives_a_token_less_context(model: SavedModel) -> None:
     def least(stride: int) -> int:
-        windows = list(_windows(model, list(range(100)), CONTEXT, stride))[1:]
-        return min(len(window.ids) - window.scored for window in windows)
+        windows = list(windows_of(model, [list(range(100))], CONTEXT, stride))[1:]
+        return min(len(window) - count for window, count in windows)
 
     assert [least(stride) for stride in (1, 4, CONTEXT)] == [CONTEXT, CONTEXT - 3, 1]
 

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from foretext.evaluate.translation import score_translations, translations
-from foretext.generate.beam_search import Search
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.translation import Pair, TranslationObjective, TranslationSettings
 from foretext.text.tokenizers.word_tokenizer import word_tokenizer
-from foretext.text.words.word_list import END, START, WordList, marked_words
+from foretext.text.words.word_list import END, START, WordList, marked_text, marked_words
 
 LINES = ["Ein Mann schläft, er träumt.", "Zwei Hunde laufen im Gras.", "Ein Mann träumt."]
 WORDS = WordList.of_counts(Counter(word for line in LINES for word in marked_words(line)), 100)
@@ -57,20 +56,20 @@ def parts(kind: type[TranslationObjective]) -> tuple[CoveTrunk, TranslationObjec
 def test_lines_come_back_in_order_as_people_write_them(beams: int) -> None:
     trunk, objective = parts(Knowing)
     sources = [*SOURCES, np.array([], dtype=np.int64), np.array([0])]
-    found = translations(trunk, objective, sources, Search(beams=beams))
-    assert found == [*LINES, "", LINES[0]]
+    found = translations(trunk, objective, sources, beams)
+    assert [marked_text(WORDS.decode(one.ids)) for one in found] == [*LINES, "", LINES[0]]
 
 
 def test_scores() -> None:
     pytest.importorskip("sacrebleu")
     trunk, objective = parts(Knowing)
     pairs = [Pair(source, np.array([*WORDS.encode(marked_words(line)), END])) for source, line in zip(SOURCES, LINES)]
-    right = score_translations(trunk, objective, pairs, LINES)
+    right = score_translations(trunk, objective, pairs, LINES, beams=1)
     assert right.bleu == pytest.approx(100.0) and "tok:13a" in right.signature
     trunk, objective = parts(TranslationObjective)
-    wrong = score_translations(trunk, objective, pairs, LINES, Search(beams=2))
+    wrong = score_translations(trunk, objective, pairs, LINES, beams=2)
     assert wrong.bleu < 30 and wrong.perplexity == pytest.approx(math.exp(wrong.loss))
     assert wrong.loss == pytest.approx(math.log(WORDS.size), abs=0.3), "it knows nothing yet"
     trunk.train()
     objective.train()
-    assert score_translations(trunk, objective, pairs, LINES, Search(beams=2)) == wrong, "nothing is dropped"
+    assert score_translations(trunk, objective, pairs, LINES, beams=2) == wrong, "nothing is dropped"

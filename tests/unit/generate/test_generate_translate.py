@@ -13,11 +13,11 @@ from tolerance import close, terms_of
 from torch import Tensor
 from translation_under_test import TranslationModel
 
-from foretext.generate.beam_search import Hypothesis, Rules, Search, SteppingModel, Symbols, beam_search
+from foretext.generate.many import Hypothesis, Rules, search_translations
 from foretext.nn.recurrent.cove import CoveConfig
+from foretext.text.words.word_list import END, START, UNKNOWN
 
-START, END, NEVER = 0, 1, 2
-SYMBOLS = Symbols(START, END, (START, NEVER))
+NEVER = [START, UNKNOWN]
 VOCABULARY = 6  # three of them can be written, and the end
 # Two layers over five source words; then nine target words, each two layers, the attention, h̃ and the softmax.
 TERMS = terms_of(2 * 5 * (4 + 2), 9 * (2 * (3 + 4 + 4) + 4 + 5 + 2 * 4 + 4 + VOCABULARY))
@@ -61,7 +61,7 @@ def exact(model: TranslationModel, x: Tensor, mask: Tensor, limit: int) -> list[
 
 
 @torch.no_grad()
-def greedy(model: SteppingModel, state: Any, limits: Sequence[int]) -> list[Hypothesis]:
+def greedy(model: TranslationModel | Counting, state: Any, limits: Sequence[int]) -> list[Hypothesis]:
     """The likeliest word at each step, each sentence by itself."""
     found = []
     for row, limit in enumerate(limits):
@@ -69,7 +69,7 @@ def greedy(model: SteppingModel, state: Any, limits: Sequence[int]) -> list[Hypo
         while not ended and len(ids) < limit:
             logits, mine = model.decode_step(torch.tensor([last]), mine)
             gains = torch.log_softmax(logits, dim=1)[0]
-            gains[list(SYMBOLS.never)] = -torch.inf
+            gains[NEVER] = -torch.inf
             last = int(gains.argmax())
             total += float(gains[last])
             ended = last == END
@@ -78,8 +78,8 @@ def greedy(model: SteppingModel, state: Any, limits: Sequence[int]) -> list[Hypo
     return found
 
 
-def best(model: SteppingModel, state: Any, limits: Sequence[int]) -> list[Hypothesis]:
-    return [found[0] for found in beam_search(model, state, limits, SYMBOLS, Search(beams=1))]
+def best(model: TranslationModel | Counting, state: Any, limits: Sequence[int]) -> list[Hypothesis]:
+    return [found[0] for found in search_translations(model.decode_step, state, limits, Rules(1, END))]
 
 
 def assert_same(ours: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> None:
@@ -87,15 +87,14 @@ def assert_same(ours: Sequence[Hypothesis], expected: Sequence[Hypothesis]) -> N
     close([one.log_probability for one in ours], [one.log_probability for one in expected], terms=TERMS)
 
 
-@pytest.mark.parametrize("power", [0.0, 1.0, 2.0])
-def test_a_wide_beam_finds_the_best_of_all(power: float) -> None:
+def test_a_wide_beam_finds_the_best_of_all() -> None:
     model, limit = small(), 3
     x, mask = sources(3)
     every = 3**3 + 3**2 + 3 + 1
-    search = Search(beams=every, power=power)
-    found = beam_search(model, model.encode(x, mask), [limit] * 3, SYMBOLS, search)
+    rules = Rules(every, END)
+    found = search_translations(model.decode_step, model.encode(x, mask), [limit] * 3, rules)
     for row in range(3):
-        expected = sorted(exact(model, x[row], mask[row], limit), key=Rules(1, power, None).rank)
+        expected = sorted(exact(model, x[row], mask[row], limit), key=Rules(1, None).rank)
         assert len(found[row]) == len(expected) == every
         assert_same(found[row], expected)
 
@@ -103,11 +102,13 @@ def test_a_wide_beam_finds_the_best_of_all(power: float) -> None:
 def test_scores_are_those_of_the_whole_translation_and_come_in_order() -> None:
     model, limit = small(2), 3
     x, mask = sources(4)
-    for row, found in enumerate(beam_search(model, model.encode(x, mask), [limit] * 4, SYMBOLS, Search(beams=3))):
+    for row, found in enumerate(
+        search_translations(model.decode_step, model.encode(x, mask), [limit] * 4, Rules(3, END))
+    ):
         known = {(one.ids, one.ended): one for one in exact(model, x[row], mask[row], limit)}
         assert 1 <= len(found) <= 3 and len({one.ids for one in found}) == len(found)
         assert_same(found, [known[one.ids, one.ended] for one in found])
-        assert found == sorted(found, key=Rules(1, 1.0, None).rank)
+        assert found == sorted(found, key=Rules(1, None).rank)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -115,7 +116,7 @@ def test_one_beam_is_greedy(seed: int) -> None:
     model = small(seed)
     x, mask = sources(8)
     limits = [3, 9, 4, 5, 1, 7, 2, 6]
-    one = beam_search(model, model.encode(x, mask), limits, SYMBOLS, Search(beams=1))
+    one = search_translations(model.decode_step, model.encode(x, mask), limits, Rules(1, END))
     other = greedy(model, model.encode(x, mask), limits)
     assert all(len(found) == 1 for found in one)
     assert_same([found[0] for found in one], other)
@@ -131,7 +132,7 @@ def test_greedy_takes_the_likeliest_word_each_time() -> None:
         before = torch.tensor([[START, *one.ids]])
         with torch.no_grad():
             logits = model.decoder.output(model(x[row : row + 1], before, mask[row : row + 1]))[0]
-        logits[:, list(SYMBOLS.never)] = -torch.inf
+        logits[:, NEVER] = -torch.inf
         expected = [*one.ids, END] if one.ended else list(one.ids)
         assert logits.argmax(1).tolist()[: len(expected)] == expected
         assert len(one.ids) <= 6 and (one.ended or len(one.ids) == 6)
@@ -141,10 +142,12 @@ def test_greedy_takes_the_likeliest_word_each_time() -> None:
 def test_neighbours_change_nothing(beams: int) -> None:
     model = small(3)
     x, mask = sources(6)
-    limits, search = [5, 2, 7, 4, 6, 3], Search(beams=beams)
-    together = beam_search(model, model.encode(x, mask), limits, SYMBOLS, search)
+    limits, rules = [5, 2, 7, 4, 6, 3], Rules(beams, END)
+    together = search_translations(model.decode_step, model.encode(x, mask), limits, rules)
     for row in range(6):
-        alone = beam_search(model, model.encode(x[[row]], mask[[row]]), limits[row : row + 1], SYMBOLS, search)[0]
+        alone = search_translations(
+            model.decode_step, model.encode(x[[row]], mask[[row]]), limits[row : row + 1], rules
+        )[0]
         assert_same(alone, together[row])
 
 
@@ -154,7 +157,7 @@ def test_a_wider_beam_finds_what_greedy_misses() -> None:
     x, mask = sources(40)
     limits = [6] * 40
     simple = best(model, model.encode(x, mask), limits)
-    wide = beam_search(model, model.encode(x, mask), limits, SYMBOLS, Search(beams=8, power=0.0))
+    wide = search_translations(model.decode_step, model.encode(x, mask), limits, Rules(8, END))
     both = [(a, b[0]) for a, b in zip(simple, wide) if a.ended and b[0].ended]
     assert any(b.log_probability > a.log_probability + 0.01 for a, b in both)
 
@@ -168,23 +171,17 @@ def test_no_work_for_what_is_finished() -> None:
     assert model.rows == [sum(count > step for count in steps) for step in range(max(steps))]
     assert len(set(model.rows)) > 2, "sentences end at different steps"
     model = Counting(small(8))
-    beams = beam_search(model, model.model.encode(x, mask), limits, SYMBOLS, Search(beams=2))
+    beams = search_translations(model.decode_step, model.model.encode(x, mask), limits, Rules(2, END))
     assert model.rows[0] == 6 and all(later <= 12 for later in model.rows)
     longest = max(len(one.ids) + one.ended for row in beams for one in row)
     assert len(model.rows) <= max(limits) and len(model.rows) >= longest
     assert model.rows[2] <= 2 * sum(limit > 2 for limit in limits), "rows at their limit are gone"
 
 
-def test_limits_and_arguments() -> None:
-    assert Search(ratio=1.5, extra=2).limits([1, 4]) == [3, 8]
-    assert Hypothesis((3, 4, 5), -8.0, ended=True).score(1.0) == -2.0
-    assert Hypothesis((), -1.0, ended=False).score(1.0) == -1.0
-    assert beam_search(small(), None, [], SYMBOLS, Search()) == []
-    for wrong, named in (
-        ({"beams": 0}, ("beams", "0")),
-        ({"beams": True}, ("beams", "True")),
-        ({"power": -1.0}, ("power", "-1.0")),
-        ({"ratio": 0.0, "extra": 0}, ("limit", "0.0", "0")),
-    ):
-        with refused(*named):
-            Search(**wrong)  # type: ignore[arg-type]
+def test_scores_and_arguments() -> None:
+    assert Hypothesis((3, 4, 5), -8.0, ended=True).score == -2.0
+    assert Hypothesis((), -1.0, ended=False).score == -1.0
+    assert search_translations(small().decode_step, None, [], Rules(5, END)) == []
+    for beams in (0, True):
+        with refused("beams", str(beams)):
+            Rules(beams, END)

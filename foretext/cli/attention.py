@@ -1,0 +1,29 @@
+"""`foretext attention`: where each token looks, as a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foretext.cli.input import RunArgument, check_output, text_argument
+from foretext.text.corpus.text_files import write_whole
+
+
+def attention(
+    run: RunArgument,
+    text: Annotated[str, typer.Argument(help="The text to look at.")],
+    out: Annotated[Path, typer.Option(help="An .html file.")],
+    target: Annotated[
+        str | None, typer.Option(help="For cove: the translation to look at; without it the run's own.")
+    ] = None,
+) -> None:
+    """Where each token looks, by layer and head, as a page; of cove, each word of the translation."""
+    from foretext.api import load
+    from foretext.evaluate.attention_page import attention_page
+
+    check_output(out)
+    given = None if target is None else text_argument(target, "--target")
+    write_whole(out, attention_page(load(run).model, text_argument(text, "the text"), given).encode("utf-8"))
+    typer.echo(f"the page is {out}; open it in a browser", err=True)

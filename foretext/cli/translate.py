@@ -1,0 +1,93 @@
+"""`foretext translate`: sentences by a run that was trained to translate."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foretext.cli.input import Errors, Json, check_output, language_model, lines_of, standard_input, text_argument
+from foretext.cli.output import progress, visible
+from foretext.errors import refuse_if
+from foretext.text.corpus.text_files import text_lines, write_whole
+
+if TYPE_CHECKING:
+    from foretext.evaluate.translation import TranslationAttention
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(help="A run of pretrain --system cove.")],
+    text: Annotated[str, typer.Argument(help="A file with a sentence a line, - for standard input, or the text.")],
+    out: Annotated[Path | None, typer.Option(help="A file for the translations; without it standard output.")] = None,
+    beams: Annotated[int, typer.Option(help="Hypotheses that are kept; 1: the likeliest word each time.")] = 5,
+    show_attention: Annotated[
+        bool, typer.Option("--show-attention", help="Under each line, where each word of the translation looks.")
+    ] = False,
+    errors: Errors = "strict",
+    as_json: Json = False,
+) -> None:
+    """Translate sentences, a line for each line."""
+    if out is not None:
+        check_output(out)
+    lines = _sentences(text, errors)
+    refuse_if(
+        not any(line.strip() for line in lines),
+        "nothing to translate: name a file, give a text, or write lines to standard input",
+    )
+    model, told = language_model(run), progress("translating")
+    if show_attention:
+        looked = model.translation_attention(lines, None, beams, told)
+        found = [json.dumps(one.to_dict(), ensure_ascii=False) if as_json else _looks(one) for one in looked]
+    else:
+        found = model.translate(lines, beams, told)
+        if as_json:
+            found = [
+                json.dumps({"text": text, "translation": line}, ensure_ascii=False) for text, line in zip(lines, found)
+            ]
+    written = "".join(f"{line}\n" for line in found)
+    if out is None:
+        typer.echo(written, nl=False)
+        return
+    write_whole(out, written.encode("utf-8"))
+    typer.echo(f"{len(found):,} translations in {out}", err=True)
+
+
+def _looks(found: TranslationAttention) -> str:
+    """A translation, and under it a row for each of its words: what it looks at most. Of a word that the source has
+    several times the place is said too."""
+    from rich.cells import cell_len
+
+    names = [
+        f"{visible(word)}({place})" if found.source.count(word) > 1 else visible(word)
+        for place, word in enumerate(found.source, 1)
+    ]
+    wide = max(map(cell_len, names), default=0)
+    words = [visible(word) for word in found.target]
+    first = max(map(cell_len, words), default=0)
+    lines = [found.translation]
+    for row, word in enumerate(words):
+        most = ((names[place], weight) for place, weight in found.most(row))
+        seen = (f"{name}{' ' * (wide - cell_len(name))} {weight:.2f}" for name, weight in most)
+        lines.append(f"  {word}{' ' * (first - cell_len(word))}  {'  '.join(seen)}")
+    if found.unknown:
+        lines.append(f"  not in the vocabulary: {', '.join(map(visible, found.unknown))}")
+    return "\n".join([*lines, ""] if words else lines)
+
+
+def _sentences(given: str, errors: str) -> list[str]:
+    """The lines of a file or of standard input, or a text's. What can only be meant as a file has to be one."""
+    if given == "-":
+        return list(text_lines(standard_input(errors)))
+    text = text_argument(given, "TEXT", "give it in a file or on standard input with --errors replace")
+    path = Path(text)
+    looks_like_one = len(text.split()) == 1 and ("/" in text or "." in text.strip(".!?…"))
+    try:
+        there = path.is_file() or (looks_like_one and path.exists())  # a word may be the name of a folder too
+    except OSError:  # far too long for a name
+        there = False
+    refuse_if(not there and looks_like_one, f"{text}: no such file; check the path")
+    if not there:
+        return [text.replace("\n", " ")]
+    return lines_of(path, errors)
