@@ -125,11 +125,22 @@ def test_columns_are_not_taken_for_running_text(tmp_path: Path, case: str) -> No
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.text.gz"])
-def test_a_file_of_another_ending_is_renamed_or_given_elsewhere(tmp_path: Path, name: str) -> None:
+def test_running_text_is_no_table_by_another_name(tmp_path: Path, name: str) -> None:
+    """What could be a table of some kind is to be renamed; sentences are not."""
     path = tmp_path / name
-    for text in ("The film was good, and long.\nI slept.\n", "text,label\nA good film.,1\n", REAL, "PK\0\0\n"):
+    for text, table in (
+        ("The film was good, and long.\nI slept.\n", False),
+        ("Yes, indeed\nIt was good.\n", False),
+        ("text,label\nA good film.,1\n", True),
+        ("text;label\nA good film;1\n", True),
+        ("A good film\t1\n", True),
+        (REAL, True),
+        ('{"text": "A good film", "label": 1}\n', True),
+        ("PK\0\0 and other bytes\n", True),
+    ):
         path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
-        with refused(f"{name}: ", ".csv, .tsv, .jsonl, .parquet", "--format", "rename", "labels", "--unlabelled"):
+        wanted = ["rename"] if table else ["labels", "--unlabelled"]
+        with refused(f"{name}: ", ".csv, .tsv, .jsonl, .parquet", "--format", *wanted):
             read_rows(path, "classification")
 
 

@@ -12,19 +12,9 @@ by spaces. `-DOCSTART-` lines end a sentence and are no words. In CoNLL-U, comme
 one (`3-4`) and words that are only understood (`3.1`) are skipped; elsewhere `#` is a word like any other.
 
 Lines in messages are counted from 1, as an editor shows them.
-
-Running text is told from such files, for whoever gives the one in place of the other: read as columns it would be
-learned in silence where all its lines have equally many words, the last of which become tags. What is found is a guess
-from the beginning of a file. Where it could be wrong it counts only if the user has not said what the columns are.
-Words and tags are told by one of these:
-
-- lines mostly have one number of fields; a line with one more or less is a slip, and reported as that;
-- sentences of several lines have blank lines between them;
-- the last field is no word: it is in capitals or has a sign in it (`B-per`, `Case=Nom`), or is one of few (`noun`).
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +23,7 @@ from typing import Any
 from foretext.errors import UserError
 from foretext.tasks.family import Progress
 from foretext.tasks.files.rows import listed
+from foretext.text.corpus.prose import LEAST_LINES, is_text_for_tags
 from foretext.text.corpus.readers import ReadOptions, all_documents
 from foretext.text.corpus.text_files import ERRORS, TextFile, find_files, read_text, text_lines, unpacked_beginning
 
@@ -43,15 +34,7 @@ _SKIPPED_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means that there is no tag
 _SPACES = re.compile("[ \t]+")
 _BREAKS = re.compile("[\t\r\n]")
-_BEGINNING = 1 << 16  # bytes of a file, whose lines tell columns from running text
-LEAST_LINES = 4  # that tell columns from text
-MOST_LINES = 500  # of a file's beginning that are looked at
-_LONG = 20  # characters, on average, of lines that have no spaces and are no single words
-_MANY_FIELDS = 5  # of a line, on average, where lines have two numbers of them
-_ENDS = tuple(".!?…。！？")
-_AFTER_ENDS = " \"'”’»）)"
-_WORD = re.compile(r"[^\W\d_]+(['’-][^\W\d_]+)*")
-_CHUNK = re.compile(r"[BIOESMLU]-.+")
+_BEGINNING, _LINES = 1 << 16, 500  # bytes, and lines of them, that tell columns from running text
 
 
 class ColumnsError(UserError):
@@ -84,6 +67,17 @@ TAG_FORMATS = {
     "conllu": TagFormat("CoNLL-U: ten columns with tabs between, the tag is UPOS", (10,), 2, 4, universal=True),
 }
 _ANY = TagFormat("columns, the word first and the tag last")
+
+
+def are_columns(lines: Sequence[str]) -> bool:
+    """Whether these, the first of a file, look like columns of words and tags and not like running text: blocks of
+    lines, blank ones between them, with equally many fields each, of which the last has few different values."""
+    given = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
+    fields = [line.split() for line in given]
+    blank = any(not line.strip() for line in lines)
+    if len(given) < LEAST_LINES or not blank or len({len(own) for own in fields}) != 1 or len(fields[0]) < 2:
+        return False
+    return len({own[-1] for own in fields}) <= len(fields) / 2
 
 
 def find_tag_format(path: Path, name: str | None, lines: Sequence[str] = ()) -> TagFormat:
@@ -252,7 +246,7 @@ def read_sentences(
     plain: list[TextFile] = []
     words: list[str] = []
     for file in find_files([files] if isinstance(files, str | Path) else list(files)):
-        start = unpacked_beginning(file, _BEGINNING).decode("utf-8", "replace").splitlines()[:MOST_LINES]
+        start = unpacked_beginning(file, _BEGINNING).decode("utf-8", "replace").splitlines()[:_LINES]
         if file.kind != "txt" or not are_columns(start):
             plain.append(file)
             continue
@@ -275,72 +269,6 @@ def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence
         columns = [sentence.words, *([sentence.tags or ()] if tagged else []), tuple(found)]
         lines += [*(between.join(row) for row in zip(*columns, strict=True)), ""]
     return "".join(f"{line}\n" for line in lines)
-
-
-# -- columns or running text -------------------------------------------------------------------------------------------
-
-
-def are_columns(lines: Sequence[str]) -> bool:
-    """Whether these, the first of a file, look like columns of words and tags and not like running text: blocks of
-    lines, blank ones between them, with equally many fields each, of which the last has few different values."""
-    given = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
-    fields = [line.split() for line in given]
-    blank = any(not line.strip() for line in lines)
-    if len(given) < LEAST_LINES or not blank or len({len(own) for own in fields}) != 1 or len(fields[0]) < 2:
-        return False
-    return len({own[-1] for own in fields}) <= len(fields) / 2
-
-
-def is_text_for_tags(lines: Sequence[str], told: bool = False) -> bool:
-    """Whether a file that begins so has sentences in place of columns of words and tags. `told`: the user has said what
-    its columns are, so that only what cannot be columns is text."""
-    lines = [line.strip() for line in lines[:MOST_LINES] if not line.startswith("-DOCSTART-")]
-    given = list(filter(None, lines))
-    if len(given) < LEAST_LINES or "\t" in given[0]:
-        return False
-    fields = list(map(str.split, given))
-    counts = Counter(map(len, fields))
-    most, often = counts.most_common(1)[0]
-    sentences = 2 * sum(map(_ends_a_sentence, given)) > len(given)
-    if most == 1 and 2 * often > len(given):
-        return sentences or sum(map(len, given)) > _LONG * len(given)
-    if not _end_in_words(fields):
-        return False
-    if len(counts) > 1:
-        return sentences or (2 * often <= len(given) and _many_fields(fields))
-    return not told and _in_one_piece(lines) and (sentences or _end_differently(fields))
-
-
-def _many_fields(fields: Sequence[Sequence[str]]) -> bool:
-    """Whether lines have three or more numbers of fields, or many of them on average."""
-    return len(set(map(len, fields))) > 2 or sum(map(len, fields)) >= _MANY_FIELDS * len(fields)
-
-
-def _ends_a_sentence(line: str) -> bool:
-    return line.rstrip(_AFTER_ENDS).endswith(_ENDS)
-
-
-def _end_in_words(fields: Sequence[Sequence[str]]) -> bool:
-    """Whether most last fields are words, or end a sentence; of tags a full stop is one of many."""
-    return 2 * sum(_ends_a_sentence(own[-1]) or _is_word(own[-1]) for own in fields) > len(fields)
-
-
-def _is_word(field: str) -> bool:
-    plain = field.strip(",;:—" + _AFTER_ENDS)
-    return _WORD.fullmatch(plain) is not None and not plain.isupper() and not _CHUNK.fullmatch(plain)
-
-
-def _end_differently(fields: Sequence[Sequence[str]]) -> bool:
-    """Whether there are too many different last fields for tags: nearly as many as lines, or as many as there are first
-    fields, which would be the words."""
-    different = len({own[-1] for own in fields})
-    return 4 * different > 3 * len(fields) or different >= len({own[0].lower() for own in fields})
-
-
-def _in_one_piece(lines: Sequence[str]) -> bool:
-    """Whether there is no blank line between lines, or one after each."""
-    lengths = [len(block.split("\n")) for block in re.split(r"\n\n+", "\n".join(lines).strip("\n"))]
-    return len(lengths) == 1 or max(lengths) == 1
 
 
 # -- Python data -------------------------------------------------------------------------------------------------------

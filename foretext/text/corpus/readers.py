@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretext.errors import UserError, refuse_if
+from foretext.text.corpus.prose import is_number
 from foretext.text.corpus.tables import check_once, cleaned, json_rows, table_lines, table_rows
 from foretext.text.corpus.text_files import (
     ReadReport,
     TextFile,
     find_files,
-    is_number,
     line_blocks,
     plain_file,
     text_blocks,

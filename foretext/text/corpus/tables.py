@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretext.errors import UserError, refuse_if
+from foretext.text.corpus.prose import is_text_for_rows
 from foretext.text.corpus.text_files import (
     LONGEST_LINE,
     REPLACEMENT,
@@ -34,6 +35,7 @@ from foretext.text.corpus.text_files import (
     ReadReport,
     TextFile,
     ending,
+    first_lines,
     is_packed,
     line_blocks,
     note_replaced,
@@ -291,13 +293,13 @@ def set_aside(columns: Sequence[str], names: Collection[str]) -> dict[str, str]:
 def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | None = None) -> Table:
     """Read a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
     path = Path(path)
-    refuse_if(
-        ending(path) not in TABLES,
-        f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
-        "rename the file if it is a table with columns, such as text and label, or give --format if it has a published "
-        "layout; text without labels is for pretrain or --unlabelled, and predict reads it, a text a line, from "
-        "standard input",
-    )
+    if ending(path) not in TABLES and is_text_for_rows(first_lines(path)):
+        raise UserError(
+            f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of "
+            "these, and it looks like running text without labels; labelled rows have columns, such as text and label, "
+            "or a published layout (--format); text without labels is for pretrain or --unlabelled, and predict reads "
+            "it, a text a line, from standard input"
+        )
     file, report = TextFile(path, table_kind(path), is_packed(path)), ReadReport()
     if file.kind == "jsonl":
         table = _of_objects(json_rows(table_lines(file, errors, report), str(path)), str(path), errors, report)

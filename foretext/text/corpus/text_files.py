@@ -168,11 +168,15 @@ def unpacked_beginning(file: TextFile, size: int) -> bytes:
         return b""
 
 
-def first_line(path: Path) -> str:
-    """The first line that is not blank; empty if there is none, or the file cannot be read."""
+def first_lines(path: Path) -> list[str]:
+    """The lines of a file's beginning, to tell by them what it holds; none if it cannot be read."""
     data = unpacked_beginning(TextFile(path, "txt", is_packed(path)), _BLOCK)
-    lines = text_lines(data.decode("utf-8-sig", errors="replace"))
-    return next((line for line in lines if line.strip()), "")
+    return text_lines(data.decode("utf-8-sig", errors="replace"))
+
+
+def first_line(path: Path) -> str:
+    """The first line that is not blank; empty if there is none."""
+    return next((line for line in first_lines(path) if line.strip()), "")
 
 
 def text_lines(text: str) -> list[str]:
@@ -397,12 +401,3 @@ def umask() -> int:
     current = os.umask(0)
     os.umask(current)
     return current
-
-
-def is_number(text: str | int) -> bool:
-    """Whether a field reads as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.corpus.text_files import ReadReport, TextFile, is_number, line_blocks, plain_file, unpacked_beginning
+from foretext.text.corpus.prose import is_number
+from foretext.text.corpus.text_files import ReadReport, TextFile, line_blocks, plain_file, unpacked_beginning
 
 UNKNOWN = -1
 _WIDTH_LINES = 100  # first lines that settle the width of a file without a header
