@@ -38,7 +38,7 @@ def test_cut_short(run: RunDirectory) -> None:
     for cut in (0, 1, size // 2, size - 1):
         os.truncate(run.path / MODEL, size)
         os.truncate(run.path / MODEL, cut)
-        for call in (run.load_tensors, run.read, run.file):
+        for call in (run.load_tensors, run.read):
             with refused(f"{MODEL}: {cut:,} bytes", "manifest.json", f"{size:,}"):
                 call(MODEL)
 

@@ -290,9 +290,7 @@ def test_nothing_is_carried_from_one_stage_to_the_next(rows: int) -> None:
     ids=["steps", "tokens", "minutes"],
 )
 def test_what_a_budget_comes_to(budget: Budget, steps: int, tokens: int, seconds: float) -> None:
-    found = expected(staged(budget=budget), [3.0, 2.0])
-    assert (found.steps, found.tokens) == (steps, tokens)
-    assert found.seconds == pytest.approx(seconds)
+    assert expected(staged(budget=budget), [3.0, 2.0]) == (steps, tokens, pytest.approx(seconds))
 
 
 # -- carried state ---------------------------------------------------------------------------------------------------
