@@ -883,7 +883,7 @@ def test_going_on_does_not_fit_the_head_again(tmp_path: Path, monkeypatch: pytes
         raise AssertionError("the head was fitted again")
 
     finetune(replace(request, out=tmp_path / "whole", resume=False))
-    monkeypatch.setattr("foretext.tasks.heads.supervised.fit_head", never)
+    monkeypatch.setattr("foretext.tasks.heads.supervised.SupervisedTask.fit_head", never)
     finetune(request)
     a, b = (RunDirectory(tmp_path / name) for name in ("run", "whole"))
     assert a.read("model.safetensors") == b.read("model.safetensors")
