@@ -14,6 +14,7 @@ import dataclasses
 import json
 import math
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -242,12 +243,15 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         return {str(key): _checked(item, args[1], f"{where}.{key}") for key, item in value.items()}
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
-    if hint is float and type(value) is int:
-        with contextlib.suppress(OverflowError):
-            value = float(value)
+    value = _as_float(value) if hint is float else value
     if _fits(value, hint):
         return value
     raise UserError(f"{where}: must be {_described(hint)}, not {_shown(value)}")
+
+
+def _as_float(value: Any) -> Any:
+    """A whole number is a float too, unless it is too large for one."""
+    return float(value) if type(value) is int and abs(value) <= sys.float_info.max else value
 
 
 def _but_none(hint: Any) -> Any:

@@ -53,21 +53,13 @@ def generate(
 
     stops = tuple(text_argument(one, "--stop") for one in stop or ())
     sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
+    _check_beams(beams, sampling)
     refuse_if(prompts is not None and prompt, "give either --prompt or --prompts, not both")
     if prompts is None:
         refuse({"--errors": errors}, "is for the file of --prompts; leave it out")
         alone = log_probabilities and not as_json
         refuse({"--log-probabilities": alone or None}, "are for --json or --prompts; add one")
-    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
-    refuse_if(
-        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
-        "--beams looks for the most likely text, without chance: leave out the options of sampling",
-    )
-    prompt = (
-        standard_input()
-        if prompt == "-"
-        else text_argument(prompt, "--prompt", "give it on standard input (--prompt -)")
-    )
+    prompt = _given(prompt)
     model = reading_model(run, direction, "writing text")
     if prompts is not None:
         lines = [line for line in lines_of(prompts, errors or "strict") if line.strip()]
@@ -79,6 +71,20 @@ def generate(
         typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
     else:
         _stream(model, prompt, sampling, as_json)
+
+
+def _given(prompt: str) -> str:
+    if prompt == "-":
+        return standard_input()
+    return text_argument(prompt, "--prompt", "give it on standard input (--prompt -)")
+
+
+def _check_beams(beams: int, sampling: Sampling) -> None:
+    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
+    refuse_if(
+        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
+        "--beams looks for the most likely text, without chance: leave out the options of sampling",
+    )
 
 
 def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -> None:

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from foretext.batch import Batch, padded
-from foretext.errors import refuse_if
+from foretext.errors import UserError, refuse_if
 from foretext.generate.sampling import reader_of
 from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
@@ -129,12 +129,7 @@ def score_queries(
 ) -> list[list[Likelihood]]:
     """The likelihood of each completion of each query, whose ids stand in the order in which the model reads."""
     reader, reach = reader_of(model, "learning in context")
-    # Something must stand before the first token that is predicted: end-of-text, which every document follows.
-    end, bare = model.tokenizer.end, [query for query in queries if not query.context]
-    refuse_if(
-        end is None and bare, f"an empty context needs {END}, which this vocabulary does not have; give a context"
-    )
-    queries = [query if query.context or end is None else replace(query, context=(end,)) for query in queries]
+    queries = [query if query.context else _behind_end(query, model.tokenizer.end) for query in queries]
     room = sys.maxsize if reach is None else reach
     read = _read_on if reach is None else _read if reader.branches else _ask
     shared, fitting, cut = _divided(queries, room, sharing=read is not _ask)
@@ -149,6 +144,13 @@ def score_queries(
             if progress is not None:
                 progress(len(found), sum(len(query.completions) for query in queries))
     return [[found[number, k] for k in range(len(query.completions))] for number, query in enumerate(queries)]
+
+
+def _behind_end(query: Query, end: int | None) -> Query:
+    """Something must stand before the first token that is predicted: end-of-text, which every document follows."""
+    if end is None:
+        raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
+    return replace(query, context=(end,))
 
 
 def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[int], list[_Branch], list[_Branch]]:

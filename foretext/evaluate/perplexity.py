@@ -101,8 +101,7 @@ def perplexity(
     if model.scored in ("by blanks", "not at all"):
         refuse({"stride": stride}, f"is for models that read in one direction, not {model.system.name}")
         return pseudo_perplexity(model, texts, progress, reporter)
-    ways = ("forward", "backward") if model.scored == "both ways" else (model.info.direction,)
-    faces = [facing(model, way) for way in ways]
+    faces = _faces(model)
     readers = [reader_of(face, "perplexity") for face in faces]
     context = readers[0][1]
     stride = _checked_stride(model, context, stride)
@@ -113,11 +112,17 @@ def perplexity(
     refuse_if(not predicted, "there is nothing to predict: every document is one token, and nothing stands before it")
     score = _score_in_pieces if context is None else _score
     parts = (part for (reader, _), own in zip(readers, windows) for part in score(reader, own))
-    with remembering(model.trunk, None if seen is None else min(seen, whole - 1)):  # no token has more before it
+    with remembering(model.trunk, seen and min(seen, whole - 1)):  # no token has more before it
         nats = _total(parts, sum(map(len, windows)), progress) * tokens / predicted
     order = LEFT_TO_RIGHT if model.scored == "in one order" else None
     measured = figures(nats, tokens, texts, context, stride, model.tokenizer.lossless)
-    return replace(measured, memory=seen, order=order, directions=len(ways))
+    return replace(measured, memory=seen, order=order, directions=len(faces))
+
+
+def _faces(model: SavedModel) -> list[SavedModel]:
+    """The model in each direction that it is scored in."""
+    ways = ("forward", "backward") if model.scored == "both ways" else (model.info.direction,)
+    return [facing(model, way) for way in ways]
 
 
 def _total(parts: Iterable[tuple[float, int]], count: int, progress: Callable[[int, int], None] | None) -> float:

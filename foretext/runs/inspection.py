@@ -64,24 +64,29 @@ def summary_of(run: RunDirectory) -> str:
     """The same for people: what the run is, how far it has come, and which settings are not the size's own."""
     config = read_config(run)
     info, system = config.run, system_named(config.run.system)
-    tokenizer = load_tokenizer(run, info)
-    trained = not isinstance(config, FinetuneConfig) or config.trains  # by the loop
-    what = f"a model for {config.task.kind}" if isinstance(config, FinetuneConfig) else "a pre-trained model"
+    tokenizer, what, trained = load_tokenizer(run, info), "a pre-trained model", True
+    about = [_origin(config.data)] if isinstance(config, PretrainConfig) else _task_lines(config)
+    if isinstance(config, FinetuneConfig):
+        what, trained = f"a model for {config.task.kind}", config.trains  # by the loop
     way = _DIRECTIONS[info.direction] if system.causal else "in both directions at once"
-    shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
     lines = [
         ("is", f"{what}: {info.system} {info.size}, {system.base if system.learn else way}"),
         ("shape", config.model.describe()),
         ("vocabulary", f"{tokenizer.size:,} pieces of {tokenizer.kind}, special tokens included"),
-        *(_task_lines(config) if isinstance(config, FinetuneConfig) else [_origin(config.data)]),
+        *about,
         *([("trained", _progress_of(run, config.budget))] if trained else []),
         *(_view_lines(run, trained) if "views" in config.by_name() else []),
-        ("validation", "  ".join(shown) + "  (the last)" if shown else ""),
+        ("validation", _validation_line(run)),
         ("settings", _own_settings(config) or f"those of {info.system} {info.size}"),
         ("paper", _unlike_the_paper(config) if PAPER in system.sizes and trained else ""),
         ("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())),
     ]
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines if value)])
+
+
+def _validation_line(run: RunDirectory) -> str:
+    shown = [f"{name} {value:.4g}" for name, value in _last_validation(run).items() if value is not None]
+    return "  ".join(shown) + "  (the last)" if shown else ""
 
 
 def _origin(data: DataConfig) -> tuple[str, str]:

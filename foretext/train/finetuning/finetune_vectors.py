@@ -115,16 +115,21 @@ def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | Non
     given = request.start.vectors is not None  # which the task's own model reads
     if request.views == () or (request.views is None and (given or not (static and family.views))):
         return None
+    _check_able(request, family)
+    found = chosen_views(request.views, known, not static, request.start.system.name)
+    config = ViewsConfig(tuple(name for name in found if name in family.views))
+    config.check()
+    return config
+
+
+def _check_able(request: FinetuneRequest, family: Family) -> None:
+    """UserError for views that this kind of task does not have."""
     if not family.views:
         raise UserError(f"--views are for tasks with a label a row or a word, not for {request.kind}; leave it out")
     for name in request.views or ():
         if name not in family.views:
             able = ",".join(family.views)
             raise UserError(f"--views {name}: says nothing of words; for {request.kind} there are --views {able}")
-    found = chosen_views(request.views, known, not static, request.start.system.name)
-    config = ViewsConfig(tuple(name for name in found if name in family.views))
-    config.check()
-    return config
 
 
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.lock import LOCK
-from foretext.runs.run_config import POSITION, Budget, PretrainConfig, is_finished, read_config
+from foretext.runs.run_config import POSITION, Budget, DataConfig, PretrainConfig, is_finished, read_config
 from foretext.systems import system_named
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.train.pretraining.pretrain_request import NO_VECTORS, PretrainRequest
@@ -46,23 +46,28 @@ def words_request(request: PretrainRequest, config: PretrainConfig, run: RunDire
         if str(request.vectors) != NO_VECTORS:
             _copy(request.vectors, folder.path)
         return None
-    data = config.data
-    options = ReadOptions(column=data.column, documents=data.documents, errors=data.errors)
-    if not begun and text_length(read_documents(find_files(data.inputs), options, ReadReport())) < LEAST_TEXT:
-        return None
-    minutes = config.budget.minutes if config.budget else None
+    return _request_for(folder.path, request, config, begun) if begun or _enough(config.data) else None
+
+
+def _request_for(out: Path, request: PretrainRequest, config: PretrainConfig, resume: bool) -> PretrainRequest:
+    minutes, data = config.budget.minutes if config.budget else None, config.data
     return PretrainRequest(
         inputs=data.inputs,
-        out=folder.path,
+        out=out,
         system=SYSTEM,
         budget=Budget(minutes=MINUTES if minutes is None else SHARE * minutes),
         seed=config.run.seed,
-        resume=begun,
+        resume=resume,
         column=data.column,
         documents=data.documents,
         errors=data.errors,
         threads=request.threads,
     )
+
+
+def _enough(data: DataConfig) -> bool:
+    options = ReadOptions(column=data.column, documents=data.documents, errors=data.errors)
+    return text_length(read_documents(find_files(data.inputs), options, ReadReport())) >= LEAST_TEXT
 
 
 def _same_text(words: RunDirectory, config: PretrainConfig) -> bool:
