@@ -74,12 +74,13 @@ class Bases:
     """What was learned from a text: CBOW and topics, and skip-gram."""
 
     cbow: ft.LanguageModel
-    skipgram: ft.LanguageModel
+    skipgram: ft.LanguageModel | None  # which rivals alone read
     text: Path
 
     @cached_property
     def read(self) -> Text:
         """The text as the rival that learns from it reads it."""
+        assert self.skipgram is not None
         return Text(self.text, self.cbow, self.skipgram)
 
 
@@ -94,11 +95,12 @@ def learned(
 
 
 def bases_for(task: str, given: argparse.Namespace, log: Log, results: Results) -> Bases:
+    rivals = any(given.able(method, task) for method in (*RIVALS, TEXT_RIVAL))
     module, name = (chnsenticorp, "zh") if task == "chnsenticorp" else (imdb_transfer, "en")
     text = module.texts(given.data, given.out)
     return Bases(
         learned("cbow", text, given.out / f"cbow-{name}", given, log, results),
-        learned("skipgram", text, given.out / f"skipgram-{name}", given, log, results),
+        learned("skipgram", text, given.out / f"skipgram-{name}", given, log, results) if rivals else None,
         text,
     )
 
@@ -111,6 +113,7 @@ def rival_blocks(bases: Bases, train: Sequence[Row], test: Sequence[Row]) -> dic
     units, asked = (units_of([row.texts for row in rows], "classification", True) for rows in (train, test))
     ngrams = NGrams.learned(units)
     blocks = {"T": (ngrams.read(units)["words"], ngrams.read(asked)["words"])}
+    assert bases.skipgram is not None
     for model, means in ((bases.cbow, "B"), (bases.skipgram, "W")):
         known = model.knowledge
         assert known is not None
