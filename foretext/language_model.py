@@ -32,7 +32,7 @@ from foretext.generate.many import Written, beam_search, write_in_turn
 from foretext.generate.sampling import Sampling, generate_text
 from foretext.objectives.base import Objective
 from foretext.plan import NO_VIEWS, views_named
-from foretext.runs.model import SavedModel, facing, need_trained_head, pretrained_model, reach_of
+from foretext.runs.model import SavedModel, facing, need_trained_head, own_words, pretrained_model, reach_of
 from foretext.runs.reading import given_texts, words_of
 from foretext.runs.report import Reporter, StopRequest
 from foretext.task_model import TaskModel
@@ -42,7 +42,6 @@ from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
-from foretext.train.pretraining.words_beside import own_words
 
 
 class LanguageModel(GivesVectors):

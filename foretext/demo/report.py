@@ -14,9 +14,10 @@ Curve = list[tuple[int, float]]  # tokens seen, loss
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fbfaf7; --ink: #1f2328; --soft: #636b74; --line: #dfdcd4; --card: #ffffff;
-  --with: #2f6f4f; --without: #b9b4a7; --good: #1d7a46; --guess: #c2571a; --dot: #1f2328; }
+  --with: #2f6f4f; --without: #b9b4a7; --default: #2b5f9e; --good: #1d7a46; --guess: #c2571a; --dot: #1f2328; }
 @media (prefers-color-scheme: dark) { :root { --page: #15181c; --ink: #e6e6e3; --soft: #9aa3ac; --line: #31363d;
-  --card: #1d2126; --with: #58b084; --without: #5b626b; --good: #6bd39a; --guess: #f0955a; --dot: #f4f4f2; } }
+  --card: #1d2126; --with: #58b084; --without: #5b626b; --default: #6aa5e6; --good: #6bd39a; --guess: #f0955a;
+  --dot: #f4f4f2; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.6 system-ui, "Noto Sans", sans-serif; }
 main { max-width: 800px; margin: 0 auto; padding: 40px 20px 80px; }
@@ -32,11 +33,13 @@ th small { display: block; font-weight: 400; color: var(--soft); white-space: no
 .facts td { text-align: left; white-space: normal; overflow-wrap: anywhere; }
 svg { width: 100%; height: auto; margin-top: 16px; font-size: 13px; fill: var(--ink); }
 svg .tick { fill: var(--soft); font-size: 12px; } svg .grid { stroke: var(--line); }
-svg .with { fill: var(--with); } svg .without { fill: var(--without); } svg .dot { fill: var(--dot); }
+svg .with { fill: var(--with); } svg .without { fill: var(--without); } svg .default { fill: var(--default); }
+ svg .dot { fill: var(--dot); }
 svg .guess { stroke: var(--guess); stroke-width: 2; stroke-dasharray: 3 2; }
 svg polyline { fill: none; stroke: var(--without); stroke-width: 2; } svg .valid { stroke: var(--with); }
 .swatch { display: inline-block; width: 12px; height: 12px; border-radius: 3px; margin: 0 6px; }
 .swatch.with { background: var(--with); } .swatch.without { background: var(--without); }
+.swatch.default { background: var(--default); }
 .swatch.guess { background: var(--guess); }
 .cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(330px, 1fr)); gap: 14px; }
 .card, pre { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px 18px;
@@ -48,7 +51,8 @@ svg polyline { fill: none; stroke: var(--without); stroke-width: 2; } svg .valid
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task's test accuracies over seeds, with and without pre-training; `guessing` is the commonest label's share."""
+    """A task's test accuracies over seeds, with and without pre-training; `guessing` is the commonest label's share,
+    `default` the accuracy with word vectors beside the model."""
 
     task: str
     with_pretraining: list[float]
@@ -56,7 +60,8 @@ class TaskResult:
     n_train: int
     n_test: int
     guessing: float
-    question: str = ""
+    question: str
+    default: float | None  # None: there was no time
 
     @property
     def gain(self) -> float:
@@ -67,6 +72,10 @@ class TaskResult:
         """Better by more than the larger standard deviation over seeds; one seed cannot show it."""
         sides = (self.with_pretraining, self.without)
         return min(map(len, sides)) > 1 and self.gain > max(map(statistics.stdev, sides))
+
+    @property
+    def default_text(self) -> str:
+        return "–" if self.default is None else percent([self.default])
 
     @property
     def gain_text(self) -> str:
@@ -126,11 +135,12 @@ def _table(results: Sequence[TaskResult]) -> str:
     rows = "".join(
         f"<tr><th scope='row'>{escape(one.task)}<small>{escape(one.question)}</small></th>"
         f"<td class='main'>{percent(one.with_pretraining)}</td><td>{percent(one.without)}</td>"
-        f"<td class='{'good' if one.is_clear else 'unclear'}'>{one.gain_text}</td><td>{100 * one.guessing:.1f}</td>"
+        f"<td class='{'good' if one.is_clear else 'unclear'}'>{one.gain_text}</td>"
+        f"<td class='main'>{one.default_text}</td><td>{100 * one.guessing:.1f}</td>"
         f"<td>{one.n_train:,}</td><td>{one.n_test:,}</td></tr>"
         for one in results
     )
-    titles = ("task", "with", "without", "gain", "guessing", "training rows", "test rows")
+    titles = ("task", "with", "without", "gain", "with word vectors", "guessing", "training rows", "test rows")
     return (
         f"<div class='scroll'><table><thead><tr>{''.join(f'<th>{title}</th>' for title in titles)}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div><p class='small'>Per cent, accuracy on the test rows: mean ± standard "
@@ -139,8 +149,8 @@ def _table(results: Sequence[TaskResult]) -> str:
 
 
 def _bars(results: Sequence[TaskResult]) -> str:
-    """A pair of bars a task, each seed as a dot, the level of guessing as a dashed line."""
-    left, width, pitch = 130, 560, 58
+    """Three bars a task, each seed as a dot, the level of guessing as a dashed line."""
+    left, width, pitch = 130, 560, 77
     height = pitch * len(results) + 30
     parts = [
         f"<line class='grid' x1='{x}' x2='{x}' y1='6' y2='{height - 24}'/>"
@@ -149,13 +159,18 @@ def _bars(results: Sequence[TaskResult]) -> str:
     ]
     for number, one in enumerate(results):
         top, x = 10 + pitch * number, left + width * one.guessing
-        parts.append(f"<text x='{left - 12}' y='{top + 24}' text-anchor='end'>{escape(one.task)}</text>")
-        for y, values, kind in ((top, one.with_pretraining, "with"), (top + 19, one.without, "without")):
-            length = width * statistics.fmean(values)
+        parts.append(f"<text x='{left - 12}' y='{top + 33}' text-anchor='end'>{escape(one.task)}</text>")
+        default = [] if one.default is None else [one.default]
+        bars = ((one.without, "without"), (one.with_pretraining, "with"), (default, "default"))
+        for y, (values, kind) in zip((top, top + 19, top + 38), bars):
+            length = width * statistics.fmean(values or [0.0])
             parts.append(f"<rect class='{kind}' x='{left}' y='{y}' width='{length:.1f}' height='16' rx='3'/>")
             parts += [f"<circle class='dot' cx='{left + width * v:.1f}' cy='{y + 8}' r='2.5'/>" for v in values]
-        parts.append(f"<line class='guess' x1='{x:.1f}' x2='{x:.1f}' y1='{top - 3}' y2='{top + 38}'/>")
-    legend = (("with", "with pre-training"), ("without", "without"), ("guess", "guessing; a dot is a seed"))
+        parts.append(f"<line class='guess' x1='{x:.1f}' x2='{x:.1f}' y1='{top - 3}' y2='{top + 57}'/>")
+    legend = (
+        *(("without", "without pre-training"), ("with", "with pre-training"), ("default", "with word vectors too")),
+        ("guess", "guessing; a dot is a seed"),
+    )
     return _picture(left + width + 30, height, "Scores by task, with and without pre-training", parts, legend)
 
 

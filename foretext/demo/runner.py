@@ -1,4 +1,5 @@
-"""The demonstration: pre-train on the machine's own documentation, then fine-tune four tasks with and without it.
+"""The demonstration: pre-train on the machine's own documentation, then fine-tune four tasks: with and without that
+pre-training, and as `finetune` does without being asked, with word vectors beside the model.
 
 The time is promised beforehand and kept. Pre-training has a fixed share. Seeds are the outermost loop of fine-tuning: a
 seed that does not fit into what is left is left out for every task and both sides, and the report says so. What is
@@ -6,7 +7,6 @@ done stands in progress.json under the plan that it was made under: called again
 under another plan it starts over.
 """
 
-import itertools
 import json
 import platform
 import shutil
@@ -45,7 +45,10 @@ PROMPTS = (
     "Return the",
 )
 MARKER = "demonstration.txt"
-# Narrower than `tiny`: twice the tokens in the same minutes, for pre-training and for twenty-four fine-tunings.
+SIDES = ("with", "without")  # pre-training; the model alone in both
+DEFAULT = "default"  # what `finetune` does without being asked; of the first seed alone
+TIMES = 4.5  # as long as one side, about: four folds, and then all rows
+# Narrower than `tiny`: twice the tokens in the same minutes, for pre-training and for all fine-tunings.
 NARROW = ("model.width=128", "model.heads=2", "tokenizer.size=4000")
 
 
@@ -55,7 +58,7 @@ class Demo:
 
     folder: Path
     minutes: float = 15.0
-    pretrain_share: float = 0.35
+    pretrain_share: float = 0.3
     seeds: tuple[int, ...] = (0, 1, 2)
     epochs: int = 3
     sizes: Mapping[str, int] = field(default_factory=lambda: ROWS)
@@ -78,7 +81,8 @@ class Demo:
         self._take_folder()
         self.console.print(
             f"[bold]foretext demo[/bold]: at most {self.minutes:g} minutes on 2 cores. It pre-trains a small GPT on "
-            "the documentation inside this Python, then fine-tunes four tasks with and without that pre-training."
+            "the documentation inside this Python, then fine-tunes four tasks with and without that pre-training, and "
+            "with word vectors beside the model."
         )
         try:
             return self._run()
@@ -159,6 +163,10 @@ class Demo:
     def _say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False)
 
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        self._say(text)
+
     def pretrain(self, data: DemoData) -> None:
         """Makes the run `base`, or goes on with it: the time spent counts; finished, nothing is left to do."""
         pretrain(
@@ -174,9 +182,9 @@ class Demo:
             stopping=self.stopping,
         )
 
-    def finetune(self, data: DemoData, task: str, pretrained: bool, seed: int) -> float:
-        """The accuracy on the test rows. The first seed's runs with pre-training stay."""
-        out = self.folder / "tasks" / task if pretrained and seed == self.seeds[0] else None
+    def finetune(self, data: DemoData, task: str, side: str, seed: int) -> float:
+        """The accuracy on the test rows. The runs that are made as by default stay."""
+        out = self.folder / "tasks" / task if side == DEFAULT else None
         if out:
             shutil.rmtree(out, ignore_errors=True)
         model = load_language_model(self.base).finetune(
@@ -186,7 +194,8 @@ class Demo:
             out=out,
             seed=seed,
             epochs=self.epochs,
-            from_scratch=not pretrained,
+            views=None if side == DEFAULT else (),
+            from_scratch=side == "without",
             reporter=Reporter(),  # a long row is cut alike with and without pre-training
             stopping=self.stopping,
         )
@@ -197,31 +206,38 @@ class Demo:
 
     def _finetune_all(self, data: DemoData) -> None:
         scores, seconds = self.progress["scores"], self.progress["seconds"]
-        names = itertools.product(self.seeds, TASKS, ("with", "without"))
-        for number, (seed, task, side) in enumerate(names):
-            name = f"{task} {side} {seed}"
-            if name in scores:
-                continue
-            per_seed = 2 * len(TASKS)
-            if number and number % per_seed == 0 and self._left() <= 2 * sum(seconds.values()):
-                self.notes.append(f"The time was up before seed {seed}: the figures are over {number // per_seed}.")
-                self._say(self.notes[-1])
+        number, total = 0, len(TASKS) * (len(SIDES) * len(self.seeds) + 1)
+        for place, seed in enumerate(self.seeds):
+            jobs = [(task, side) for task in TASKS for side in SIDES]
+            if place == 0:
+                jobs += [(task, DEFAULT) for task in TASKS]
+            missing = any(f"{task} {side} {seed}" not in scores for task, side in jobs)
+            if place and missing and self._left() <= 2 * sum(seconds.values()):
+                self._note(f"The time was up before seed {seed}: the figures are over {place}.")
                 return
-            title = f"fine-tuning {number + 1}/{per_seed * len(self.seeds)}: {task}, {side} pre-training, seed {seed}"
-            with self._stage(title):
-                began = self.now()
-                scores[name] = self.finetune(data, task, side == "with", seed)
-            seconds[task] = max(seconds.get(task, 0.0), self.now() - began)
-            self._write_progress()
+            for task, side in jobs:
+                number, name = number + 1, f"{task} {side} {seed}"
+                if name in scores:
+                    continue
+                how = "with word vectors too" if side == DEFAULT else f"{side} pre-training"
+                if side == DEFAULT and self._left() <= TIMES * seconds[task]:
+                    self._note(f"The time was too short for {task} with word vectors.")
+                    continue
+                with self._stage(f"fine-tuning {number}/{total}: {task}, {how}, seed {seed}"):
+                    began = self.now()
+                    scores[name] = self.finetune(data, task, side, seed)
+                if side != DEFAULT:
+                    seconds[task] = max(seconds.get(task, 0.0), self.now() - began)
+                self._write_progress()
 
     def _result(self, data: DemoData, task: str) -> TaskResult:
         scores = self.progress["scores"]
         pretrained, untrained = (
-            [scores[name] for seed in self.seeds if (name := f"{task} {side} {seed}") in scores]
-            for side in ("with", "without")
+            [scores[name] for seed in self.seeds if (name := f"{task} {side} {seed}") in scores] for side in SIDES
         )
         rows = (len(data.rows[task, "train"]), len(data.rows[task, "test"]))
-        return TaskResult(task, pretrained, untrained, *rows, data.guessing(task), QUESTIONS[task])
+        default = scores.get(f"{task} {DEFAULT} {self.seeds[0]}")
+        return TaskResult(task, pretrained, untrained, *rows, data.guessing(task), QUESTIONS[task], default)
 
     def _page(self, data: DemoData, results: list[TaskResult], samples: list[tuple[str, str]]) -> str:
         metrics = RunDirectory(self.base).metrics()
@@ -241,7 +257,9 @@ class Demo:
             notes=[
                 "Modules are split, not rows: no text of a validation or test row is in the corpus or a training row.",
                 "Wrong answers are the right answers of other rows: an answer by itself says nothing about its label.",
-                "Both sides have one configuration and one tokenizer; only the weights at the start differ.",
+                "With and without: one configuration, one tokenizer; only the weights at the start differ.",
+                "With word vectors: what finetune does without being asked. One head reads n-grams, topics and word "
+                f"vectors of the corpus beside the fine-tuned model; seed {self.seeds[0]} alone.",
                 *self.notes,
             ],
             facts={
@@ -260,11 +278,12 @@ class Demo:
         )
 
     def _show(self, results: list[TaskResult], samples: list[tuple[str, str]]) -> None:
-        titles = (Column(title, justify="right") for title in ("with pre-training", "without", "gain", "guessing"))
+        names = ("with pre-training", "without", "gain", "with word vectors too", "guessing")
+        titles = (Column(title, justify="right") for title in names)
         table = Table("task", *titles, title="Test rows, accuracy in per cent: mean ± standard deviation over seeds")
         for one in results:
             sides = (percent(one.with_pretraining), percent(one.without))
-            table.add_row(one.task, *sides, one.gain_text, f"{100 * one.guessing:.1f}")
+            table.add_row(one.task, *sides, one.gain_text, one.default_text, f"{100 * one.guessing:.1f}")
         self.console.print(table)
         self._say(f"A sample:\n{''.join(samples[0])}")
         used = (self.now() - self.began) / 60

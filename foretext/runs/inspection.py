@@ -225,6 +225,7 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
         f"epochs {task.epochs} ({epochs})": task.epochs != epochs,
         "weights new (pre-trained)": task.from_scratch and not system.build_head,
         "scores drawn to the mean (as predicted)": task.shrinks,
+        f"views {', '.join(config.views.kinds) if config.views else ''} (none)": config.views is not None,
     }
     said += [text for text, differs in others.items() if differs]
     shape = "; the shape is not the paper's" if _unlike(config, PAPER, ("model",)) else ""

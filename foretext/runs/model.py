@@ -25,6 +25,7 @@ from foretext.runs.run_config import (
     PretrainConfig,
     RunConfig,
     config_in,
+    is_finished,
     read_config,
     text_of,
 )
@@ -37,6 +38,8 @@ from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
     from foretext.tasks.views.head import ViewHead
+
+WORDS = "words"  # folder inside a pre-trained run: word vectors of the same text
 
 
 @dataclass
@@ -209,6 +212,12 @@ def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
     model = load_model(path, device)
     refuse_if(model.task is not None, f"{path} is fine-tuned; here a pre-trained run is wanted")
     return model
+
+
+def own_words(run: Path) -> Path | None:
+    """The word2vec run beside a language model, if it has one."""
+    words = RunDirectory(run / WORDS)
+    return words.path if words.exists() and is_finished(words) else None
 
 
 def _reads_trunk(config: ModelSections) -> bool:

@@ -40,7 +40,7 @@ VIEWS: dict[str, type[View]] = {
 WORD_VIEWS: dict[str, type[View]] = {view.name: view for view in (WordNGrams, WordVectors, WordStates)}
 INDEX = "views/views.json"
 HEAD = "views/head.safetensors"
-WEIGHT, BIAS, CHAIN = "weight.", "bias", "chain."
+WEIGHT, BIAS, LIMITS, CHAIN = "weight.", "bias", "limits", "chain."
 CHAIN_PARTS = ("transitions", "starts", "ends")
 TAGGING = "tagging"
 ROWS = 4096  # scored at a time
@@ -140,6 +140,8 @@ def views_state(head: ViewHead) -> dict[str, Any]:
     """The head as plain data: what `views_of` takes."""
     index = {"views": head.names, "shares": head.shares, "texts": head.texts}
     weights = {BIAS: head.bias} | {WEIGHT + name: weight for name, weight in head.weights.items()}
+    if head.limits is not None:
+        weights |= {LIMITS: head.limits}
     if head.chain is not None:
         weights |= {CHAIN + name: own for name, own in zip(CHAIN_PARTS, head.chain)}
     return {"index": index, "read": {view.name: view.tensors() for view in head.views}, "head": weights}
@@ -168,6 +170,7 @@ def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensor
             dict(index.get("shares", {})),
             int(index.get("texts", 1)),
             _chain_of(head) if kind == TAGGING else None,
+            head.get(LIMITS),
         )
         empty = _empty(kind, made.texts, read)
         blocks = read_blocks(views, empty)

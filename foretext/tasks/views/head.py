@@ -58,11 +58,14 @@ class ViewHead:
         shares: dict[str, float],
         texts: int = 1,
         chain: Chain | None = None,
+        limits: np.ndarray | None = None,
     ) -> None:
         """`shares`: how much of the variance of the scores each block has, on the training rows. `texts`: a unit's.
-        `chain`: where units are words, what their labels add to each other."""
+        `chain`: where units are words, what their labels add to each other. `limits`: the lowest and the highest score
+        of the training rows, for regression; a text unlike all of these can otherwise get a score far outside."""
         self.views, self.weights, self.bias = list(views), weights, bias
         self.kind, self.shares, self.texts, self.chain = kind, shares, texts, chain
+        self.limits = limits
 
     @property
     def names(self) -> list[str]:
@@ -71,6 +74,8 @@ class ViewHead:
     def scores(self, units: Units) -> list[np.ndarray]:
         """As a trunk's head gives them: for each row logits of its classes or choices, or its score."""
         outputs = self.bias + sum(block @ self.weights[name] for name, block in self.blocks(units).items())
+        if self.limits is not None:
+            outputs = np.clip(outputs, *self.limits)
         return by_row(np.asarray(outputs), units, self.kind)
 
     def blocks(self, units: Units) -> dict[str, Block]:
@@ -127,7 +132,10 @@ def fit_views(
     chosen = choose_strength(total, folds, labels.outputs, loss)
     factors = scale_factors({name: block[picked] for name, block in blocks.items()}, relevance, noise)
     weights, bias = _solve(blocks, factors, units, labels, chosen.strength)
-    head = ViewHead(views, weights, bias, labels.kind, {}, len(units.words[0]))
+    limits = None
+    if labels.kind == "regression":
+        limits = np.array([labels.values.min(), labels.values.max()], dtype=np.float32)
+    head = ViewHead(views, weights, bias, labels.kind, {}, len(units.words[0]), limits=limits)
     said = {name: np.asarray(block @ weights[name]) for name, block in blocks.items()}
     spread = {name: float(own.var(0).mean()) for name, own in said.items()}
     head.shares = {name: own / max(sum(spread.values()), 1e-12) for name, own in spread.items()}

@@ -57,7 +57,6 @@ from foretext.train.finetuning.finetune_views import (
 from foretext.train.finetuning.out_of_fold import Counted, Fold, folds_for, out_of_fold
 from foretext.train.finetuning.views_alone import (
     as_begun,
-    asks_for_views_alone,
     check_views_alone,
     forget_learning,
     is_learning,
@@ -138,7 +137,8 @@ def finetune(
         if made.model.finetuned.trains:
             write_curve(run)
         _draw_confusion(made.validated, run)
-        forget_learning(run)
+        if request.views_alone:
+            forget_learning(run)
     return made
 
 
@@ -163,7 +163,7 @@ class _Finetuning:
         request, base = self.request, self.request.base
         if not isinstance(base, Base):
             return with_own_words(request)
-        if asks_for_views_alone(request):
+        if request.views_alone:
             check_views_alone(request, self.family, self.split)
             return request  # the model is learned in the run
         if base.run is not None:
@@ -180,7 +180,7 @@ class _Finetuning:
     def finished(self, run: RunDirectory) -> Finetuned:
         """What is in a run that is finished, and the pictures that it was killed before."""
         changes: list[Change] = []
-        alone = asks_for_views_alone(self.request)
+        alone = self.request.views_alone
         request = as_begun(self.request, run) if alone else self.request
         resolve(request, self.family, self.split, run, changes.append)
         if alone:
@@ -196,7 +196,7 @@ class _Finetuning:
 
     def train(self, writer: RunWriter | None, notes: Sequence[str]) -> Finetuned:
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
-        if asks_for_views_alone(request):
+        if request.views_alone:
             rows = self.split.train if request.valid is not None else request.rows
             request = with_views_learned(request, list(self.family.texts(rows)), reporter, self.stopping)
             return replace(self, request=request).train(writer, notes)

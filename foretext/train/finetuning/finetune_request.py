@@ -113,9 +113,27 @@ class FinetuneRequest:
         return next((one.value for one in map(setting_of, reversed(self.sets)) if one.key == key), None)
 
     @property
+    def views_alone(self) -> bool:
+        """Whether there is no trunk: word vectors are learned first, and then a head over views."""
+        return isinstance(self.base, Base) and self.base.system == VIEWS_ALONE
+
+    @property
     def asks_for_lm(self) -> bool:
         """Whether λ is given."""
         return self.lm_weight is not None or self.said("transfer.lm_weight") is not None
+
+
+def asked_of_trunk(request: FinetuneRequest) -> list[str]:
+    """The options, as they were given, that say how a trunk is trained."""
+    options = {
+        "--epochs": request.epochs,
+        "--plan": request.plan,
+        "--lm-weight": request.lm_weight,
+        "--layers": request.layers,
+        "--from-scratch": request.from_scratch or None,
+    }
+    sets = [one.where for one in map(setting_of, request.sets) if one.names[0] in ("training", "transfer")]
+    return [option for option, given in options.items() if given is not None] + sets
 
 
 def check_asked(request: FinetuneRequest) -> None:
@@ -142,6 +160,15 @@ def check_asked(request: FinetuneRequest) -> None:
             raise UserError(
                 f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
             )
+
+
+def check_views(request: FinetuneRequest, views: ViewsConfig | None) -> None:
+    """UserError for what is asked of a trunk where no view trains one."""
+    if views is not None and not views.tuned and (asked := asked_of_trunk(request)):
+        raise UserError(
+            f"{asked[0]}: is for a trunk that is trained, and the views {','.join(views.kinds)} train none; add tuned "
+            "to --views, give --views none, or leave it out"
+        )
 
 
 def check_text(request: FinetuneRequest, views: ViewsConfig | None) -> None:

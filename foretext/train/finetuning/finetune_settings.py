@@ -21,7 +21,7 @@ from foretext.tasks.family import Family, TaskConfig, family_of
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order import SampleOrder
-from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked, check_text
+from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked, check_text, check_views
 from foretext.train.finetuning.finetune_vectors import AS_VIEWS, views_of
 from foretext.train.resume import agreed, check_seed, check_sets
 
@@ -43,6 +43,8 @@ def resolve(
     assert old is None or isinstance(old, FinetuneConfig)
     views = views_of(request, family, old)
     check_text(request, views)
+    if old is None:
+        check_views(request, views)
     settings = _settings(request, family, old)
     task = dataclasses.replace(
         _task_config(request, family, _learned_from(request, family, split, views), old, views),

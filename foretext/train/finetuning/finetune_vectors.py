@@ -13,7 +13,7 @@ from pathlib import Path
 
 from foretext.errors import UserError
 from foretext.plan import PAPER, TUNED, VIEWS, ViewsConfig
-from foretext.runs.model import SavedModel, pretrained_model
+from foretext.runs.model import SavedModel, own_words, pretrained_model
 from foretext.runs.reading import given_vectors
 from foretext.runs.report import Note, Reporter
 from foretext.runs.run_config import FinetuneConfig
@@ -23,7 +23,6 @@ from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.vectors import read_vectors
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest
-from foretext.train.pretraining.words_beside import own_words
 
 _SILENT = Reporter()
 _NAMED = ",".join(view for view in VIEWS if view != TUNED)
@@ -37,7 +36,8 @@ def with_vectors_beside(
     if vectors is None:
         return request
     views = request.views
-    if views is None and not _reads_words(request.start) and not Path(vectors).is_file():
+    alone = request.plan == PAPER or _reads_words(request.start) or Path(vectors).is_file()
+    if views is None and not alone:
         views = _all_views(request.kind)
     if not views:
         return replace(request, base=with_given(request.start, vectors, note))
@@ -53,8 +53,9 @@ def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
     model, views = request.start, request.views
     words = None if model.run is None else own_words(model.run.path)
     others = request.knowledge is not None or model.vectors is not None
-    alone = request.plan == PAPER or request.from_scratch or _reads_words(model) or not family_of(request.kind).views
-    wanted = not alone if views is None else bool({"lsa", "vectors"} & set(views))
+    alone = request.plan == PAPER or request.from_scratch or _reads_words(model)
+    able = TUNED in family_of(request.kind).views
+    wanted = able and not alone if views is None else bool({"lsa", "vectors"} & set(views))
     return with_vectors_beside(request, words) if wanted and words is not None and not others else request
 
 

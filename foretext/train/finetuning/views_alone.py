@@ -25,7 +25,7 @@ from foretext.runs.run_config import POSITION, Budget, ModelSections, is_finishe
 from foretext.tasks.family import Family
 from foretext.tasks.labelled import Split
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, asked_of_trunk
 from foretext.train.finetuning.finetune_settings import resolve
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config, written_texts
@@ -36,10 +36,6 @@ LEARNING = ".learning"  # folder inside a run, until its head is fitted
 _LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set that are about the text
 
 
-def asks_for_views_alone(request: FinetuneRequest) -> bool:
-    return isinstance(request.base, Base) and request.base.system == VIEWS_ALONE
-
-
 def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any]) -> None:
     """UserError for what cannot be, before anything is learned."""
     system = f"--system {VIEWS_ALONE}"
@@ -47,15 +43,8 @@ def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any
         raise UserError(
             f"{system} is for tasks with one label a row, not for {request.kind}; name a pre-trained run instead"
         )
-    for option, given in (
-        ("--epochs", request.epochs),
-        ("--plan", request.plan),
-        ("--lm-weight", request.lm_weight),
-        ("--layers", request.layers),
-        ("--from-scratch", request.from_scratch or None),
-    ):
-        if given is not None:
-            raise UserError(f"{option} is for a trunk that is trained, and {system} has none; leave it out")
+    if asked := asked_of_trunk(request):
+        raise UserError(f"{asked[0]}: is for a trunk that is trained, and {system} has none; leave it out")
     if request.views == ():
         raise UserError(f"--views none: {system} has nothing else to learn; leave one of them out")
     for name in request.views or ():

@@ -13,28 +13,22 @@ from pathlib import Path
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.lock import LOCK
+from foretext.runs.model import WORDS
 from foretext.runs.run_config import POSITION, Budget, DataConfig, PretrainConfig, is_finished, read_config
 from foretext.systems import system_named
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.train.pretraining.pretrain_request import NO_VECTORS, PretrainRequest
 from foretext.train.resume import TOKENS
 
-FOLDER = "words"  # inside the run
 SYSTEM = "word2vec"
 SHARE = 0.2  # of a budget in minutes, and on top of it
 MINUTES = 1.0  # where the budget is in steps or tokens
 LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
 
 
-def own_words(run: Path) -> Path | None:
-    """The word2vec run beside a language model, if it has one."""
-    words = RunDirectory(run / FOLDER)
-    return words.path if words.exists() and is_finished(words) else None
-
-
 def words_request(request: PretrainRequest, config: PretrainConfig, run: RunDirectory) -> PretrainRequest | None:
     """What learns the vectors. None: they are there, are not wanted, or the text is too short."""
-    system, folder = system_named(config.run.system), RunDirectory(run.path / FOLDER)
+    system, folder = system_named(config.run.system), RunDirectory(run.path / WORDS)
     if system.reads != "text" or system.learn is not None or run.has(POSITION):
         return None
     begun = request.resume and folder.has("config.toml") and _same_text(folder, config)

@@ -18,7 +18,7 @@ def page_of(text: str = "plain", curves: Mapping[str, Curve] = CURVES) -> str:
         title=text,
         summary=text,
         curves=curves,
-        results=[TaskResult(text, [0.8, 0.82, 0.81], [0.6, 0.61, 0.59], 600, 500, 0.5, text)],
+        results=[TaskResult(text, [0.8, 0.82, 0.81], [0.6, 0.61, 0.59], 600, 500, 0.5, text, 0.843)],
         samples=[(text, text)],
         notes=[text],
         facts={text: text},
@@ -80,13 +80,18 @@ def test_the_table_has_mean_deviation_and_gain() -> None:
     assert "81.0 ± 1.0" in text
     assert "60.0 ± 1.0" in text
     assert "+21.0 ✓" in text
+    assert "84.3" in text
+
+
+def result(pretrained: list[float], untrained: list[float]) -> TaskResult:
+    return TaskResult("t", pretrained, untrained, 1, 1, 0.5, "", 0.5)
 
 
 def test_a_gain_is_clear_only_above_the_larger_deviation() -> None:
-    assert TaskResult("t", [0.7, 0.7], [0.6, 0.62], 1, 1, 0.5).is_clear
-    assert not TaskResult("t", [0.7, 0.7], [0.5, 0.8], 1, 1, 0.5).is_clear
-    assert not TaskResult("t", [0.5, 0.51], [0.6, 0.6], 1, 1, 0.5).is_clear
-    assert not TaskResult("t", [0.9], [0.1], 1, 1, 0.5).is_clear  # one seed shows no deviation
+    assert result([0.7, 0.7], [0.6, 0.62]).is_clear
+    assert not result([0.7, 0.7], [0.5, 0.8]).is_clear
+    assert not result([0.5, 0.51], [0.6, 0.6]).is_clear
+    assert not result([0.9], [0.1]).is_clear  # one seed shows no deviation
 
 
 def test_percent() -> None:

@@ -136,7 +136,18 @@ def test_regression_is_ridge() -> None:
     factor = scale_factors({"all": block}, [*fitted.relevance.values()], fitted.noise)["all"]
     # Ours: Σ (y − f)² + |w|²/(2·strength).
     reference = Ridge(alpha=1 / (2 * fitted.chosen.strength)).fit(block * factor, scores)
-    assert np.allclose(fitted.head.scores(units), reference.predict(block * factor), atol=1e-3)
+    expected = np.clip(reference.predict(block * factor), scores.min(), scores.max())
+    assert np.allclose(fitted.head.scores(units), expected, atol=1e-3)
+
+
+def test_a_score_stays_between_those_of_the_training_rows() -> None:
+    block = np.linspace(-1, 1, 40)[:, None]
+    scores = 2 * block[:, 0]
+    view = Given({"all": block})
+    head = fit_views([view], numbered(40, "regression"), Labels("regression", scores, 0), seed=0).head
+    view.all = {"all": 10 * block}
+    found = np.array(head.scores(numbered(40, "regression")))
+    assert np.isclose(found.min(), scores.min()) and np.isclose(found.max(), scores.max())
 
 
 def test_a_choice_compares_its_alternatives() -> None:

@@ -113,7 +113,7 @@ def test_a_trunk_that_reads_pieces_is_stacked_with_given_vectors(runs: tuple[Pat
 def test_named_views_are_of_the_vectors_and_no_task_model_reads_them(runs: tuple[Path, Path]) -> None:
     elmo, vectors = runs
     for model in (
-        finetune(request_of(elmo, vectors, views=("vectors", "states"), sets=())).model,
+        finetune(request_of(elmo, vectors, views=("vectors", "states"), epochs=None, sets=())).model,
         ft.LanguageModel(load_model(elmo), elmo)
         .finetune(ROWS, task="classification", views=("vectors", "states"), vectors=vectors)
         .model,
@@ -129,4 +129,4 @@ def test_a_run_of_vectors_reads_others_by_a_task_model(runs: tuple[Path, Path]) 
     _, vectors = runs
     made = finetune(request_of(vectors, vectors, sets=("transfer.reader.cells=2",))).model
     assert made.views is None and made.finetuned.transfer.reader.given == 7
-    assert finetune(request_of(vectors, None, sets=())).model.views is not None
+    assert finetune(request_of(vectors, None, epochs=None, sets=())).model.views is not None

@@ -146,7 +146,7 @@ def test_where_rare_classes_count_they_are_predicted() -> None:
         hint = "hint" if draw.random() < (0.95 if rare else 0.3) else "none"
         text = " ".join([hint, *(draw.choice("abcdefghij") for _ in range(5))])
         rows.append(Row((text,), "rare" if rare else "often", f"row {number}"))
-    request = replace(asked(rows), views=("ngrams",), epochs=None)
+    request = replace(asked(rows), views=("ngrams",), epochs=None, sets=())
     plain, counted = (finetune(replace(request, metric=metric)).model for metric in (None, "matthews"))
     said = [TaskModel(model, None).predict(rows).count("rare") for model in (plain, counted)]
     assert said[0] < said[1] < 90

@@ -12,14 +12,15 @@ from systems_under_test import pretrain_request, stopping_after, write_text
 
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
-from foretext.runs.model import load_model
+from foretext.runs.inspection import summary_of
+from foretext.runs.model import WORDS, load_model, own_words
 from foretext.runs.run_config import is_finished
+from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.rows import Row
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.pretraining import words_beside
 from foretext.train.pretraining.pretrain import pretrain
-from foretext.train.pretraining.words_beside import FOLDER, own_words
 
 PAIRS = [("cat", "sun"), ("dog", "ball")] * 8
 ROWS = [Row((f"the {who} sees the {what}",), who, f"row {number}") for number, (who, what) in enumerate(PAIRS)]
@@ -44,18 +45,18 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def taught(base: Path, **asked: Any) -> tuple[str, ...] | None:
     """The views that a fine-tuning of the run reads; None: the trunk alone."""
-    request = FinetuneRequest(Base(base), ROWS, asked.pop("kind", "classification"), epochs=1, **asked)
+    request = FinetuneRequest(Base(base), **{"rows": ROWS, "kind": "classification", "epochs": 1} | asked)
     views = finetune(request).model.finetuned.views
     return None if views is None else views.kinds
 
 
 def test_they_are_a_run_of_their_own_and_the_trunk_is_as_without_them(text: Path, base: Path, tmp_path: Path) -> None:
     words = own_words(base)
-    assert words == base / FOLDER
+    assert words == base / WORDS
     assert load_model(words).system.name == "word2vec"
     assert not (words / "tokens").exists(), "nothing reads them again"
     plain = pretrain(pretrain_request("gpt", text, tmp_path / "plain", 3, threads=1, vectors=Path("none")))
-    assert own_words(plain) is None and not (plain / FOLDER).exists()
+    assert own_words(plain) is None and not (plain / WORDS).exists()
     assert RunDirectory(base).read("model.safetensors") == RunDirectory(plain).read("model.safetensors")
 
 
@@ -70,8 +71,8 @@ def test_stopped_and_gone_on_with(steps: int, text: Path, base: Path, tmp_path: 
     with stopping_after(steps) as stop, pytest.raises(Interrupted, match="run; go on with --resume"):
         pretrain(request, stopping=stop)
     pretrain(request)
-    assert is_finished(RunDirectory(request.out / FOLDER)) and is_finished(RunDirectory(request.out))
-    for part in ("", FOLDER):
+    assert is_finished(RunDirectory(request.out / WORDS)) and is_finished(RunDirectory(request.out))
+    for part in ("", WORDS):
         own, whole = (RunDirectory(run / part).read("model.safetensors") for run in (request.out, base))
         assert own == whole, part or "the trunk"
 
@@ -82,14 +83,14 @@ def test_without_resume_they_are_learned_again_from_the_text_that_is_named(text:
         pretrain(request, stopping=stop)
     text.write_text("Another text with other words.\n" * 200)
     pretrain(request)
-    assert "another" in load_model(request.out / FOLDER).tokenizer.pieces
-    assert "cat" not in load_model(request.out / FOLDER).tokenizer.pieces
+    assert "another" in load_model(request.out / WORDS).tokenizer.pieces
+    assert "cat" not in load_model(request.out / WORDS).tokenizer.pieces
 
 
 def test_a_word2vec_run_can_be_put_there(text: Path, base: Path, tmp_path: Path) -> None:
     words = pretrain(pretrain_request("word2vec", text, tmp_path / "words"))
     run = pretrain(pretrain_request("gpt", text, tmp_path / "run", 2, vectors=words))
-    assert RunDirectory(run / FOLDER).read("model.safetensors") == RunDirectory(words).read("model.safetensors")
+    assert RunDirectory(run / WORDS).read("model.safetensors") == RunDirectory(words).read("model.safetensors")
     with refused("--vectors", "word2vec"):
         pretrain(pretrain_request("gpt", text, tmp_path / "other", 2, vectors=base))
     assert not (tmp_path / "other").exists()
@@ -99,7 +100,7 @@ def test_a_word2vec_run_can_be_put_there(text: Path, base: Path, tmp_path: Path)
 
 def test_finetune_reads_them_without_being_asked(base: Path) -> None:
     assert taught(base) == ALL
-    assert taught(base, views=("vectors",)) == ("vectors",)
+    assert taught(base, views=("vectors",), epochs=None) == ("vectors",)
 
 
 @pytest.mark.parametrize("asked", [{"views": ()}, {"plan": "paper"}, {"from_scratch": True}], ids=str)
@@ -112,3 +113,36 @@ def test_python_and_the_command_line_learn_the_same(base: Path) -> None:
     loaded = finetune(FinetuneRequest(load_model(base), ROWS, "classification", epochs=1)).model
     assert named.views is not None and loaded.views is not None
     assert np.array_equal(named.views.bias, loaded.views.bias)
+
+
+def test_tags_are_learned_by_the_trunk(base: Path) -> None:
+    sentences = [TaggedSentence(("the", who), ("O", "B-X"), "row") for who, _ in PAIRS]
+    assert taught(base, rows=sentences, kind="tagging", plan="gpt") is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "option"),
+    [
+        ({"epochs": 2}, "--epochs"),
+        ({"plan": "gpt"}, "--plan"),
+        ({"lm_weight": 0.7}, "--lm-weight"),
+        ({"sets": ("transfer.thaw=gradual",)}, "--set transfer.thaw=gradual"),
+    ],
+    ids=str,
+)
+def test_what_is_asked_of_a_trunk_is_refused_where_no_view_trains_one(
+    base: Path, asked: dict[str, Any], option: str
+) -> None:
+    with refused(f"{option}:", "ngrams,vectors", "tuned", "--views none"):
+        taught(base, **{"epochs": None, "views": ("ngrams", "vectors")} | asked)
+    assert taught(base, **asked) == ALL, "beside these views a trunk is trained"
+
+
+def test_info_says_that_no_paper_has_views(base: Path, tmp_path: Path) -> None:
+    def paper(**asked: Any) -> str:
+        out = tmp_path / str(len([*tmp_path.iterdir()]))
+        taught(base, out=out, **asked)
+        return next(line for line in summary_of(RunDirectory(out)).splitlines() if line.startswith("  paper"))
+
+    assert "views ngrams, lsa, vectors, tuned (none)" in paper()
+    assert "views" not in paper(plan="paper", epochs=3)
