@@ -49,7 +49,7 @@ class DataConfig:
     inputs: tuple[str, ...] = ()
     source: str | None = None  # of parallel text, for systems that translate
     target: str | None = None
-    vectors: str | None = None  # file of the source's word vectors
+    vectors: str | None = None  # of the source's words; else the word2vec run copied to stand beside, or "none"
     column: str | None = None
     documents: str = "auto"
     errors: str = "strict"
@@ -122,7 +122,7 @@ class Budget:
 
     def __str__(self) -> str:
         if self.minutes is not None:
-            return f"{self.minutes:g} minutes"
+            return f"{self.minutes:.4g} minutes"
         return f"{self.steps:,} steps" if self.steps is not None else f"{self.tokens:,} tokens"
 
 

@@ -50,7 +50,7 @@ from foretext.train.planning import (
 from foretext.train.pretraining.learner_loop import learn
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
 from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepare_text
-from foretext.train.pretraining.words_beside import forget_tokens, words_request
+from foretext.train.pretraining.words_beside import budget_beside, forget_tokens, words_request
 from foretext.train.resume import TOKENS, draw_missing_curve, finished, going_on, starts_over, write_curve, writing
 
 WORDS_FIRST = "first word vectors, which finetune reads beside the model (--vectors none: without them)"
@@ -155,7 +155,7 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
             training, trunk, objective, config.start.rate_decay if config.start else 1.0, system.piece_rows
         ),
         config=training,
-        budget=config.budget,
+        budget=budget_beside(config, run),
         seed=info.seed,
         device=device,
         carried=model.carried(streams),

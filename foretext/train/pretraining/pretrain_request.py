@@ -223,9 +223,8 @@ def _said_by_options(request: PretrainRequest) -> dict[str, str]:
 
 
 def _with_data(data: DataConfig, request: PretrainRequest) -> DataConfig:
-    names = ("source", "target", "column", "documents", "errors")
+    names = ("source", "target", "vectors", "column", "documents", "errors")
     given = {name: getattr(request, name) for name in names} | {"starts_from": request.start}
-    given |= {"vectors": request.vectors if request.source else None}
     words = {name: str(value) for name, value in given.items() if value is not None}
     return _replaced(data, {"inputs": tuple(request.inputs) or None, **words})
 

@@ -13,15 +13,23 @@ from pathlib import Path
 from foretext.errors import UserError
 from foretext.runs.directory import RunDirectory
 from foretext.runs.lock import LOCK
-from foretext.runs.model import WORDS
-from foretext.runs.run_config import POSITION, Budget, DataConfig, PretrainConfig, is_finished, read_config
+from foretext.runs.model import WORDS, own_words
+from foretext.runs.run_config import (
+    POSITION,
+    Budget,
+    DataConfig,
+    PretrainConfig,
+    is_finished,
+    read_config,
+    read_position,
+)
 from foretext.systems import system_named
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.train.pretraining.pretrain_request import NO_VECTORS, PretrainRequest
 from foretext.train.resume import TOKENS
 
 SYSTEM = "word2vec"
-SHARE = 0.2  # of a budget in minutes, and on top of it
+SHARE = 0.2  # of a budget in minutes, at most
 MINUTES = 1.0  # where the budget is in steps or tokens
 LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
 
@@ -36,11 +44,19 @@ def words_request(request: PretrainRequest, config: PretrainConfig, run: RunDire
         return None
     if not begun and folder.exists():  # of an earlier start
         shutil.rmtree(folder.path)
-    if request.vectors is not None:
-        if str(request.vectors) != NO_VECTORS:
-            _copy(request.vectors, folder.path)
+    if config.data.vectors is not None:
+        if config.data.vectors != NO_VECTORS:
+            _copy(Path(config.data.vectors), folder.path)
         return None
     return _request_for(folder.path, request, config, begun) if begun or _enough(config.data) else None
+
+
+def budget_beside(config: PretrainConfig, run: RunDirectory) -> Budget:
+    """What the vectors have left of the budget."""
+    minutes, words = config.budget.minutes, own_words(run.path)
+    if minutes is None or words is None or config.data.vectors is not None:
+        return config.budget
+    return Budget(minutes=max(minutes / 2, minutes - read_position(RunDirectory(words)).seconds / 60))
 
 
 def _request_for(out: Path, request: PretrainRequest, config: PretrainConfig, resume: bool) -> PretrainRequest:

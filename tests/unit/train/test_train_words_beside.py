@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -14,13 +15,15 @@ from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import WORDS, load_model, own_words
-from foretext.runs.run_config import is_finished
+from foretext.runs.run_config import Budget, PretrainConfig, is_finished, read_config, read_position
 from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.rows import Row
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
+from foretext.train.pretraining import pretrain as pretraining
 from foretext.train.pretraining import words_beside
 from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.words_beside import budget_beside
 
 PAIRS = [("cat", "sun"), ("dog", "ball")] * 8
 ROWS = [Row((f"the {who} sees the {what}",), who, f"row {number}") for number, (who, what) in enumerate(PAIRS)]
@@ -75,6 +78,32 @@ def test_stopped_and_gone_on_with(steps: int, text: Path, base: Path, tmp_path: 
     for part in ("", WORDS):
         own, whole = (RunDirectory(run / part).read("model.safetensors") for run in (request.out, base))
         assert own == whole, part or "the trunk"
+
+
+def test_their_time_is_of_the_budget_unless_they_were_given(text: Path, base: Path, tmp_path: Path) -> None:
+    run = RunDirectory(base)
+    took = read_position(RunDirectory(base / WORDS)).seconds
+    config = read_config(run)
+    assert isinstance(config, PretrainConfig)
+    assert budget_beside(config, run) == Budget(steps=3)
+    config = replace(config, budget=Budget(minutes=20))
+    assert budget_beside(config, run).minutes == pytest.approx(20 - took / 60)
+    given = pretrain(pretrain_request("gpt", text, tmp_path / "run", 2, vectors=base / WORDS))
+    config = replace(config, data=read_config(RunDirectory(given)).data)  # type: ignore[union-attr]
+    assert budget_beside(config, RunDirectory(given)) == Budget(minutes=20)
+
+
+def test_none_is_remembered_by_a_run_that_was_stopped_before_its_first_checkpoint(text: Path, tmp_path: Path) -> None:
+    request = pretrain_request("gpt", text, tmp_path / "run", 2, vectors=Path("none"))
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Interrupted):
+        patch.setattr(pretraining, "_make_loop", interrupted)
+        pretrain(request)
+    pretrain(replace(request, vectors=None, resume=True))
+    assert not (request.out / WORDS).exists()
+
+
+def interrupted(*_: object) -> NoReturn:
+    raise Interrupted(130, None)
 
 
 def test_without_resume_they_are_learned_again_from_the_text_that_is_named(text: Path, tmp_path: Path) -> None:
