@@ -199,7 +199,7 @@ def measure(
             views = (STATES | TUNED | GPT)[name]
             knowledge = bases.cbow.path if "vectors" in views else None
             epochs, sets = (EPOCHS.get(labels, 3), TUNED_SETS) if name in TUNED else (None, ())
-            trunk = given.gpt if name in GPT else given.minilm
+            trunk = load_language_model(base_of(task, given) or "") if name in GPT else given.minilm
             said = ours(trunk, knowledge, views, draw, epochs=epochs, sets=sets)(train, data.test)
         keep(Cell(task, labels, draw, name), accuracy(said, data.test), time.perf_counter() - since)
 
@@ -213,6 +213,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--methods", help="methods, separated by commas")
     parser.add_argument("--all-test", action="store_true", help="IMDb on all test rows, five draws")
     parser.add_argument("--base", type=Path, help="a GPT, for the methods that read one")
+    parser.add_argument("--base-zh", type=Path, help="the same for ChnSentiCorp")
     parser.add_argument("--draws", type=int, help="the first so many")
     parser.add_argument("--labels", help="numbers of labels, separated by commas")
     parser.add_argument("--spare", action="store_true", help="test rows: training rows that are in no draw")
@@ -233,10 +234,14 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
         method in chosen
         and (method not in STATES or task != "chnsenticorp")
         and (method not in TUNED or task in ("sst2", "trec"))
-        and (method not in GPT or (given.base is not None and task != "chnsenticorp"))
+        and (method not in GPT or base_of(task, given) is not None)
         and (method != TEXT_RIVAL or task != "trec")  # two classes only
     )
     return given
+
+
+def base_of(task: str, given: argparse.Namespace) -> Path | None:
+    return given.base_zh if task == "chnsenticorp" else given.base
 
 
 def fewer(task: Task, labels: str | None, draws: int | None) -> Task:
@@ -258,13 +263,12 @@ def spared(task: Task, data: Data) -> Data:
 def main(words: Sequence[str] | None = None) -> int:
     given = parse(words)
     given.out.mkdir(parents=True, exist_ok=True)
-    check_settings(given, given.out, ("minutes", "quick", "set", "all_test", "base", "spare"))
+    check_settings(given, given.out, ("minutes", "quick", "set", "all_test", "base", "base_zh", "spare"))
     log, results = Log(given.out / "log.txt"), Results(given.out / "results.jsonl")
     for line in head_lines(["torch", "scikit-learn", "gensim"], "python -m experiments.views"):
         log.note(line)
     folder = need_minilm() if any(given.able(name, "sst2") for name in (*STATES, *TUNED)) else None
     given.minilm = None if folder is None else load_language_model(imported(folder, given.out / "minilm", log.note))
-    given.gpt = None if given.base is None else load_language_model(given.base)
     given.done = results.accuracies()
 
     def keep(cell: Cell, found: float, seconds: float) -> None:
