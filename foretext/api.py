@@ -104,6 +104,7 @@ def finetune(
             valid=None if valid is None else as_rows(valid, task, columns, format),
             seed=seed,
             views=None if views is None else views_named(",".join(views)),
+            own_text=views is None,
             columns=columns,
             format=format,
             metric=metric,

@@ -229,7 +229,7 @@ class LanguageModel(GivesVectors):
         format: str | None = None,
         metric: str | None = None,
         hold_out: float | None = None,
-        unlabelled: Sequence[str] = (),
+        unlabelled: Sequence[str] | None = None,
         also: Sequence[OtherTask] = (),
         views: Sequence[str] | None = None,
         vectors: str | Path | None = None,
@@ -244,11 +244,12 @@ class LanguageModel(GivesVectors):
         `paper`: as the system's own paper has it. `metric`: what the best epoch
         is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
         `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled`: texts that teach another
-        view, beside views; for a system that learns from rows and text at once (cvt) sentences, as `read_sentences`
-        gives them. `also`: other tasks, for such a system. `views` (ngrams, lsa, vectors, states): what one head reads
-        of each row instead of training the trunk; with `tuned` among them the trunk is trained too; () trains it alone.
-        `vectors`: with `views` a word2vec run, where lsa and vectors come from; else a file of word vectors, or such a
-        run, that a task's own model (elmo, cove) reads beside the states."""
+        view, beside views (None: those of pre-training, unless views are named; (): none); for a system that learns
+        from rows and text at once (cvt) sentences, as `read_sentences` gives them. `also`: other tasks, for such a
+        system. `views` (ngrams, lsa, vectors, states): what one head reads of each row instead of training the trunk;
+        with `tuned` among them the trunk is trained too; () trains it alone. `vectors`: with `views` a word2vec run,
+        where lsa and vectors come from; else a file of word vectors, or such a run, that a task's own
+        model (elmo, cove) reads beside the states."""
         format = layout_name(format)
         task = kind_of(task, format)
         request = FinetuneRequest(
@@ -267,7 +268,8 @@ class LanguageModel(GivesVectors):
             format=format,
             metric=metric,
             hold_out=hold_out,
-            unlabelled=as_sentences(unlabelled, "unlabelled"),
+            unlabelled=as_sentences(unlabelled or (), "unlabelled"),
+            own_text=unlabelled is None and views is None,
             also=as_tasks(also),
             views=None if views is None else views_named(",".join(views) or NO_VIEWS),
             sets=tuple(sets),

@@ -54,8 +54,10 @@ class ReaderPlan:
 
 
 VIEWS = ("ngrams", "lsa", "vectors", "states", "tuned")
+STATES = "states"  # of the trunk as it was pre-trained
 TUNED = "tuned"  # what the fine-tuned trunk says of a row; the other views need nothing fine-tuned
 NO_VIEWS = "none"
+NO_TEXT = "none"  # after --unlabelled: not even that of pre-training
 VIEWS_ALONE = "views"  # after --system: no trunk, only what views learn
 
 
@@ -71,6 +73,14 @@ class ViewsConfig:
         return TUNED in self.kinds
 
     @property
+    def alternatives(self) -> tuple[ViewsConfig, ...]:
+        """What cross-validation chooses from. A run keeps one trunk, so its head reads the states of the pre-trained
+        trunk or the scores of the fine-tuned one, not both."""
+        if not {STATES, TUNED} <= set(self.kinds):
+            return (self,)
+        return tuple(ViewsConfig(tuple(kind for kind in self.kinds if kind != other)) for other in (STATES, TUNED))
+
+    @property
     def reads_trunk(self) -> bool:
         """Whether a view reads the trunk; without one the run keeps no weights of it."""
         return not set(self.kinds) <= {"ngrams", "lsa", "vectors"}
@@ -79,11 +89,6 @@ class ViewsConfig:
         """UserError for views that there are not."""
         for name in self.kinds:
             refuse_if(name not in VIEWS, f"views.kinds: there is no view {name!r}; there are {', '.join(VIEWS)}")
-        refuse_if(
-            self.tuned and "states" in self.kinds,
-            "views: states are of the pre-trained trunk, tuned is what the fine-tuned one says, and a run keeps "
-            "one trunk; name one of them",
-        )
 
 
 def views_named(said: str | None) -> tuple[str, ...] | None:

@@ -28,7 +28,7 @@ from foretext.cli.input import (
 )
 from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
 from foretext.errors import UserError
-from foretext.plan import VIEWS_ALONE, views_named
+from foretext.plan import NO_TEXT, VIEWS_ALONE, views_named
 
 
 def finetune(
@@ -69,7 +69,10 @@ def finetune(
     minutes: Annotated[float | None, typer.Option(help="With --system views: for that text (the default: 1).")] = None,
     unlabelled: Annotated[
         list[str] | None,
-        typer.Option(help="Text to learn from too: of views as pretrain reads it; of cvt a sentence a line."),
+        typer.Option(
+            help="Text to learn from too: of views as pretrain reads it (without it that of pre-training; none: none); "
+            "of cvt a sentence a line."
+        ),
     ] = None,
     also: Annotated[
         list[str] | None,
@@ -117,6 +120,7 @@ def finetune(
         out=out,
         also=other_tasks(also or [], kind, format, errors),
         unlabelled=_unlabelled(unlabelled, sentences, text_column, errors),
+        own_text=not unlabelled and views is None,
         valid=None if valid is None else read(valid),
         hold_out=part,
         seed=seed,
@@ -153,7 +157,7 @@ def finetune(
 
 def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, errors: str) -> list[str]:
     """Unlabelled text: documents for views, sentences for a system that learns from these."""
-    if not files:
+    if not files or files == [NO_TEXT]:
         return []
     return unlabelled_lines(files, errors) if sentences else read_texts(files, column, "auto", errors)
 

@@ -81,6 +81,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             rows=rows,
             kind="classification",
             views=None if self.views is None else views_named(",".join(self.views) or NO_VIEWS),
+            own_text=self.views is None,
             seed=self.seed,
             epochs=self.epochs,
             lm_weight=self.lm_weight,

@@ -44,9 +44,10 @@ from foretext.train.finetuning.finetune_settings import (
     unused_head,
     with_length,
 )
-from foretext.train.finetuning.finetune_vectors import knowledge_of, with_own_words, with_vectors_beside
+from foretext.train.finetuning.finetune_vectors import knowledge_of, views_of, with_own_words, with_vectors_beside
 from foretext.train.finetuning.finetune_views import (
     ViewsResult,
+    choose_trunk,
     copies,
     finetune_views,
     plan_lines,
@@ -55,6 +56,7 @@ from foretext.train.finetuning.finetune_views import (
     view_lines,
 )
 from foretext.train.finetuning.out_of_fold import Counted, Fold, folds_for, out_of_fold
+from foretext.train.finetuning.own_text import with_own_text
 from foretext.train.finetuning.views_alone import (
     as_begun,
     check_views_alone,
@@ -159,6 +161,15 @@ class _Finetuning:
     stopping: StopRequest
 
     def with_base(self) -> FinetuneRequest:
+        """The request with the model to start from, the views that it has to offer, and the text that these learn
+        from."""
+        request = self._with_model()
+        if request.views_alone or views_of(request, self.family, None) is None:
+            return request
+        sources = [model for model in (request.knowledge, request.start) if model is not None]
+        return with_own_text(request, sources, self.reporter.note)
+
+    def _with_model(self) -> FinetuneRequest:
         """The request with the model to start from, where it only names it."""
         request, base = self.request, self.request.base
         if not isinstance(base, Base):
@@ -185,6 +196,7 @@ class _Finetuning:
         resolve(request, self.family, self.split, run, changes.append)
         if alone:
             forget_learning(run)
+            changes = [change for change in changes if change.key != "task.sentences"]  # the text was in what is gone
         self.reporter.note(finished(run.path, changes))
         made = Finetuned(load_model(run.path), self.split.valid, learned=self.split.train)
         if made.model.views is not None:
@@ -246,7 +258,8 @@ class _Finetuning:
             reporter.plan(f"fine-tuning for {request.kind}", plan)
             stacked = None if config.views is None else self._stack(config, model, learned, writer)
             begun = loop.position.step
-            loop.run()
+            if model.finetuned.trains:
+                loop.run()
         model.trunk.eval()
         model.head.eval()
         if stacked is not None:
@@ -292,8 +305,13 @@ class _Finetuning:
             return self._left_out(config, learned, fold, f"fold {number + 1} of {len(folds)}")
 
         tuned = unit_outputs(out_of_fold(folds, scores_of, writer), rows, request.kind)
-        work = functools.partial(self.work, None if writer is None else writer.run)
-        return stack_views(model, rows, tuned, knowledge_of(request), request.seed, work, writer, request.unlabelled)
+        work, knowledge = functools.partial(self.work, None if writer is None else writer.run), knowledge_of(request)
+        assert config.views is not None
+        if len(config.views.alternatives) > 1:
+            self.reporter.note(choose_trunk(model, rows, tuned, knowledge, request.seed, work))
+        if not model.finetuned.trains:
+            return finetune_views(model, rows, (), knowledge, request.seed, work, writer, request.unlabelled)
+        return stack_views(model, rows, tuned, knowledge, request.seed, work, writer, request.unlabelled)
 
     def _left_out(self, config: FinetuneConfig, learned: Encoded, fold: Fold, title: str) -> list[np.ndarray]:
         """What a trunk says of the rows of a fold that was fine-tuned on the others."""

@@ -91,6 +91,7 @@ class FinetuneRequest:
     metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
     unlabelled: Sequence[str] = ()  # texts to learn from too: of views, or for a system that can (then sentences)
     also: Sequence[OtherTask] = ()  # likewise
+    own_text: bool = False  # without `unlabelled`: views learn from the text of pre-training
     hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
     views: tuple[str, ...] | None = None  # what one head reads instead of a trunk that learns; None: the default
     knowledge: SavedModel | None = None  # a word2vec run whose vectors and topics views read; None: the base's own

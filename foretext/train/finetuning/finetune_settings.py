@@ -107,11 +107,13 @@ def learned_of(task: OtherTask) -> TaskConfig:
 
 
 def _more_fingerprint(request: FinetuneRequest) -> str:
-    if not request.unlabelled and not request.also and request.start.vectors is None:
+    """Of what is learned from beside the rows. The text of pre-training follows from the run and the seed."""
+    unlabelled = () if request.own_text else request.unlabelled
+    if not unlabelled and not request.also and request.start.vectors is None:
         return ""
     others = (rows_fingerprint(one.rows, family_of(one.kind)).encode() for one in request.also)
     vectors = [] if request.start.vectors is None else [request.start.vectors.tobytes()]
-    return _fingerprint([json.dumps(list(request.unlabelled)).encode(), *others, *vectors])
+    return _fingerprint([json.dumps(list(unlabelled)).encode(), *others, *vectors])
 
 
 def _fingerprint(parts: Iterable[bytes]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from foretext.errors import UserError
-from foretext.plan import PAPER, TUNED, VIEWS, ViewsConfig
+from foretext.plan import PAPER, STATES, TUNED, VIEWS, ViewsConfig
 from foretext.runs.model import SavedModel, own_words, pretrained_model
 from foretext.runs.reading import given_vectors
 from foretext.runs.report import Note, Reporter
@@ -22,7 +22,7 @@ from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.vectors import read_vectors
 from foretext.text.words.word_list import TextKnowledge
-from foretext.train.finetuning.finetune_request import FinetuneRequest
+from foretext.train.finetuning.finetune_request import FinetuneRequest, asked_of_trunk
 
 _SILENT = Reporter()
 _NAMED = ",".join(view for view in VIEWS if view != TUNED)
@@ -38,7 +38,7 @@ def with_vectors_beside(
     views = request.views
     alone = request.plan == PAPER or _reads_words(request.start) or Path(vectors).is_file()
     if views is None and not alone:
-        views = _all_views(request.kind)
+        views = _all_views(request)
     if not views:
         return replace(request, base=with_given(request.start, vectors, note))
     knowledge = _knowledge(vectors)
@@ -59,11 +59,12 @@ def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
     return with_vectors_beside(request, words) if wanted and words is not None and not others else request
 
 
-def _all_views(kind: str) -> tuple[str, ...]:
-    """The views that are read where there are vectors and `--views` is not given: all that the kind of task has, with
-    `tuned` in the place of `states`."""
-    views = family_of(kind).views
-    return tuple(view for view in views if view != "states" or TUNED not in views)
+def _all_views(request: FinetuneRequest) -> tuple[str, ...]:
+    """The views that are read where there are vectors and `--views` is not given: all that the kind of task has. An
+    option that says how the trunk is trained leaves out `states`, so that it is trained."""
+    views = family_of(request.kind).views
+    trained = TUNED in views and asked_of_trunk(request)
+    return tuple(view for view in views if view != STATES or not trained)
 
 
 def _has_topics(model: SavedModel) -> bool:
@@ -109,7 +110,7 @@ def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note
 def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
     """What one head reads instead of a fine-tuned trunk; None: the trunk is fine-tuned. Without a word from the user
     views are for bases that have nothing to fine-tune."""
-    if old is not None and (request.views is None or (old.views and set(request.views) == set(old.views.kinds))):
+    if old is not None and (request.views is None or _chosen_among(request.views, old.views)):
         return old.views
     known = knowledge_of(request)
     static = request.start.objective is not None and known is not None and request.knowledge is None
@@ -121,6 +122,12 @@ def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | Non
     config = ViewsConfig(tuple(name for name in found if name in family.views))
     config.check()
     return config
+
+
+def _chosen_among(asked: Sequence[str], views: ViewsConfig | None) -> bool:
+    """Whether a run that was asked for these views has these, or has chosen them among those."""
+    named = ViewsConfig(tuple(asked))
+    return views is not None and set(views.kinds) in [set(one.kinds) for one in (named, *named.alternatives)]
 
 
 def _check_able(request: FinetuneRequest, family: Family) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretext.plan import TUNED
+from foretext.plan import STATES, TUNED, ViewsConfig
 from foretext.runs.commit import RunWriter
 from foretext.runs.model import SavedModel, model_tensors
 from foretext.runs.report import Reporter, Work
@@ -92,7 +92,7 @@ def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None
     if "vectors" in kinds:
         assert knowledge is not None
         views.append(Vectors.learned(units, knowledge.words, knowledge.matrix, knowledge.counts))
-    if "states" in kinds:
+    if STATES in kinds:
         views.append(States.learned(units))
     if TUNED in kinds:
         views.append(Tuned.learned(units))
@@ -201,8 +201,29 @@ def stack_views(
     fitted, gain = fit_rows(model, train, knowledge, seed, work, tuned, unlabelled)
     result = _result(model, train, (), fitted, seed, work).with_text(gain, unlabelled)
     if writer is not None:
-        writer.commit(view_files(fitted.head, _facts(fitted, result)))
+        config = model.config.text().encode()  # the views may have been chosen since it was written
+        writer.commit({"config.toml": config, **view_files(fitted.head, _facts(fitted, result))})
     return result
+
+
+def choose_trunk(
+    model: SavedModel, train: Sequence[Row], tuned: np.ndarray, knowledge: TextKnowledge | None, seed: int, work: Work
+) -> str:
+    """A head may read the states of the pre-trained trunk or the scores of the fine-tuned one. Keeps in the
+    configuration the one whose loss by cross-validation is lower. Returns what to say of it."""
+    config = model.finetuned
+    assert config.views is not None
+    losses: dict[ViewsConfig, float] = {}
+    for views in config.views.alternatives:
+        model.config = dataclasses.replace(config, views=views)
+        fitted, _ = fit_rows(model, train, knowledge, seed, work, tuned)
+        assert isinstance(fitted, Fitted)
+        losses[views] = fitted.chosen.losses[fitted.chosen.strength] / len(fitted.rows)
+    best = min(losses, key=lambda views: losses[views])
+    model.config = dataclasses.replace(config, views=best, budget=config.budget if best.tuned else None)
+    told = ", ".join(f"{loss:.3f} {'fine-tuned' if views.tuned else 'as it is'}" for views, loss in losses.items())
+    kept = "the trunk is fine-tuned" if best.tuned else "the trunk stays as it is"
+    return f"{kept} (loss by cross-validation: {told})"
 
 
 def _result(
@@ -240,7 +261,7 @@ def plan_lines(
     return [
         ("rows", f"{len(rows):,}, all to learn from; scored by cross-validation"),
         *view_lines(model, knowledge, unlabelled),
-        ("trunk", "stays as it is" if "states" in kinds else "not read"),
+        ("trunk", "stays as it is" if STATES in kinds else "not read"),
         ("threads", f"{torch.get_num_threads()}"),
     ]
 
@@ -258,6 +279,8 @@ def view_lines(
         lines.append(
             ("folds", f"{FOLDS} fine-tunings first: each leaves out a part of the rows and then scores that part")
         )
+        if len(model.finetuned.views.alternatives) > 1:
+            lines.append(("then", "one on all rows, unless the states of the trunk as it is tell more of these parts"))
     if unlabelled:
         most = f", of which at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""
         lines.append(

@@ -27,6 +27,7 @@ from foretext.tasks.labelled import Split
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, asked_of_trunk
 from foretext.train.finetuning.finetune_settings import resolve
+from foretext.train.finetuning.own_text import with_own_text
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config, written_texts
 from foretext.train.pretraining.words_beside import LEAST_TEXT, MINUTES, SYSTEM, text_length
@@ -93,6 +94,8 @@ def with_views_learned(
     if _enough(request, base, texts, reporter):
         with _folder(request.out) as folder:
             model = _learned(dataclasses.replace(request, sets=shape), base, texts, folder, reporter, stopping)
+            if base.text:  # else it is that of the rows
+                request = with_own_text(request, [model], reporter.note)
         views = request.views
         _check_topics(model, views)
     else:

@@ -132,9 +132,36 @@ def test_stopped_and_gone_on_with_it_is_the_run_that_was_never_stopped(steps: in
             assert first.read(name) == second.read(name), name
 
 
-def test_what_cannot_be_beside_it() -> None:
-    with refused("states", "tuned"):
-        finetune(replace(asked(ROWS["classification"]), views=("states", "tuned")))
+@pytest.mark.parametrize("better", ["states", "tuned"])
+def test_states_or_tuned_whichever_cross_validation_finds_better(
+    better: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One side is made to say the labels, the other to say nothing."""
+    rows = ROWS["classification"]
+    truth = np.array([[1.0, -1.0] if row.label == "bad" else [-1.0, 1.0] for row in rows])
+    monkeypatch.setattr(
+        "foretext.train.finetuning.finetune.out_of_fold", lambda *_: list(truth if better == "tuned" else 0 * truth)
+    )
+    if better == "states":
+        place = {row.texts[0]: said for row, said in zip(rows, truth)}
+        monkeypatch.setattr(
+            "foretext.runs.views.text_states", lambda model, texts, progress: np.array([place[text] for text in texts])
+        )
+    asked_both = replace(asked(rows, out=tmp_path / "run"), views=("states", "tuned"))
+    notes: list[str] = []
+
+    class Notes(Reporter):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    made = finetune(asked_both, Notes())
+    assert made.model.views is not None and made.model.views.names == [better]
+    kept = {"states": "the trunk stays as it is", "tuned": "the trunk is fine-tuned"}[better]
+    assert sum(text.startswith(kept) for text in notes) == 1
+    loaded = load_model(tmp_path / "run").finetuned
+    assert loaded.views is not None and loaded.views.kinds == (better,) and loaded.trains == (better == "tuned")
+    again = finetune(replace(asked_both, resume=True), Notes())
+    assert "finished" in notes[-1] and again.model.views is not None and again.model.views.names == [better]
 
 
 def test_where_rare_classes_count_they_are_predicted() -> None:
