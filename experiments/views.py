@@ -62,8 +62,12 @@ OURS = {
 ALL_STATES, ALL_TUNED = (*OURS["views"], "states"), (*OURS["views"], "tuned")
 STATES = {"minilm": ("states",), "views+minilm": ALL_STATES}
 TEXT, TEXT_RIVAL = "views+text", "self-trained"
-TUNED = {"minilm tuned": (), "views+minilm tuned": ALL_TUNED}
-GPT = {"gpt": (), "views+gpt": ALL_STATES, "views+gpt tuned": ALL_TUNED}
+TUNED = {
+    "minilm tuned": (),
+    "views+minilm tuned": ALL_TUNED,
+    "views+minilm chosen": (*OURS["views"], "states", "tuned"),
+}
+GPT = {"gpt": (), "views+gpt": ALL_STATES, "views+gpt tuned": ALL_TUNED, "default": None}
 TUNED_SETS = ("transfer.pooling=mean", "transfer.head=probe", "training.rate=1e-4", "training.batch_size=16")
 EPOCHS = {100: 15, 500: 6, 2000: 3}  # those of `experiments.masked_transfer`
 METHODS = {name: name for name in (*OURS, TEXT, *RIVALS, TEXT_RIVAL, *STATES, *TUNED, *GPT)}
@@ -145,9 +149,9 @@ def rival(blocks: Mapping[str, tuple[Block, Block]], recipe: Mapping[str, float]
 def ours(
     base: ft.LanguageModel,
     knowledge: Path | None,
-    views: Sequence[str],
+    views: Sequence[str] | None,
     draw: int,
-    text: Sequence[str] = (),
+    text: Sequence[str] | None = (),
     log: Log | None = None,
     epochs: int | None = None,
     sets: Sequence[str] = (),
@@ -197,10 +201,11 @@ def measure(
             said = ours(bases.cbow, None, OURS[name], draw)(train, data.test)
         else:
             views = (STATES | TUNED | GPT)[name]
-            knowledge = bases.cbow.path if "vectors" in views else None
+            knowledge = bases.cbow.path if views and "vectors" in views else None
             epochs, sets = (EPOCHS.get(labels, 3), TUNED_SETS) if name in TUNED else (None, ())
             trunk = load_language_model(base_of(task, given) or "") if name in GPT else given.minilm
-            said = ours(trunk, knowledge, views, draw, epochs=epochs, sets=sets)(train, data.test)
+            text = None if views is None else ()
+            said = ours(trunk, knowledge, views, draw, text, log, epochs, sets)(train, data.test)
         keep(Cell(task, labels, draw, name), accuracy(said, data.test), time.perf_counter() - since)
 
 
