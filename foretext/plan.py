@@ -75,10 +75,10 @@ class ViewsConfig:
     @property
     def alternatives(self) -> tuple[ViewsConfig, ...]:
         """What cross-validation chooses from. A run keeps one trunk, so its head reads the states of the pre-trained
-        trunk or the scores of the fine-tuned one, not both."""
+        trunk, or the scores of the fine-tuned one."""
         if not {STATES, TUNED} <= set(self.kinds):
             return (self,)
-        return tuple(ViewsConfig(tuple(kind for kind in self.kinds if kind != other)) for other in (STATES, TUNED))
+        return tuple(ViewsConfig(tuple(kind for kind in self.kinds if kind != other)) for other in (TUNED, STATES))
 
     @property
     def reads_trunk(self) -> bool:

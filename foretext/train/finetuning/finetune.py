@@ -54,6 +54,7 @@ from foretext.train.finetuning.finetune_views import (
     scored,
     stack_views,
     view_lines,
+    worth_tuning,
 )
 from foretext.train.finetuning.out_of_fold import Counted, Fold, folds_for, out_of_fold
 from foretext.train.finetuning.own_text import with_own_text
@@ -224,13 +225,27 @@ class _Finetuning:
             return self._fit_trunk(model, writer)
         named = self.split.valid if request.valid is not None else []
         rows = self.split.train if named else request.rows
-        if not config.views.tuned:
+        if not config.views.tuned or not self._worth_tuning(model, rows):
             return self._fit_views(model, rows, named, writer)
         made = replace(self, split=Split(list(rows), [], ""))._fit_trunk(model, writer)
         if named:
             made = replace(made, held_out=named, validated=None, how=f"{len(named):,} validation rows")
             made.scores(reporter)
         return made
+
+    def _worth_tuning(self, model: SavedModel, rows: Sequence[Any]) -> bool:
+        """Whether the trunk is fine-tuned; where its states may be read instead, a first look at these decides."""
+        views = model.finetuned.views
+        assert views is not None
+        if len(views.alternatives) == 1:
+            return views.tuned
+        work = functools.partial(self.work, None)
+        worth, why = worth_tuning(model, rows, knowledge_of(self.request), self.request.seed, work)
+        if why:
+            self.reporter.note(why)
+        if not worth:
+            model.config = replace(model.finetuned, views=views.alternatives[0], budget=None)
+        return worth
 
     def _fit_trunk(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
         """Runs the loop; with views, first what the head over them needs."""

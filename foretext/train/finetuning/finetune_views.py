@@ -42,6 +42,7 @@ from foretext.train.finetuning.out_of_fold import FOLDS
 
 OF_RARE_CLASSES = ("matthews", "f1", "f1_macro")  # metrics that the most frequent class alone is worth nothing by
 PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
+WORTH = 0.02  # of the loss, by which states have to lower it for the trunk to be fine-tuned
 SILENT = Reporter()
 
 
@@ -206,6 +207,39 @@ def stack_views(
     return result
 
 
+def loss_left_out(
+    model: SavedModel,
+    views: ViewsConfig,
+    train: Sequence[Row],
+    knowledge: TextKnowledge | None,
+    seed: int,
+    work: Work,
+    tuned: np.ndarray | None = None,
+) -> float:
+    """The mean loss of rows that a head over these views has not seen; `tuned` as in `fit_rows`."""
+    tried = dataclasses.replace(model, config=dataclasses.replace(model.finetuned, views=views))
+    fitted, _ = fit_rows(tried, train, knowledge, seed, work, tuned)
+    assert isinstance(fitted, Fitted)
+    return fitted.chosen.losses[fitted.chosen.strength] / len(fitted.rows)
+
+
+def worth_tuning(
+    model: SavedModel, train: Sequence[Row], knowledge: TextKnowledge | None, seed: int, work: Work
+) -> tuple[bool, str]:
+    """Whether to try a fine-tuned trunk in the place of its states, and what to say of it. It costs minutes where the
+    rest costs seconds, and a trunk whose states tell little beside the other views has little to add once tuned."""
+    views = model.finetuned.views
+    assert views is not None
+    as_it_is, _ = views.alternatives
+    rest = ViewsConfig(tuple(kind for kind in as_it_is.kinds if kind != STATES))
+    if not rest.kinds:
+        return True, ""
+    without, beside = (loss_left_out(model, kinds, train, knowledge, seed, work) for kinds in (rest, as_it_is))
+    worth = beside < (1 - WORTH) * without
+    told = f"its states bring the loss by cross-validation from {without:.3f} to {beside:.3f}"
+    return worth, f"the trunk {'may be fine-tuned' if worth else 'stays as it is'}: {told}"
+
+
 def choose_trunk(
     model: SavedModel, train: Sequence[Row], tuned: np.ndarray, knowledge: TextKnowledge | None, seed: int, work: Work
 ) -> str:
@@ -213,17 +247,14 @@ def choose_trunk(
     configuration the one whose loss by cross-validation is lower. Returns what to say of it."""
     config = model.finetuned
     assert config.views is not None
-    losses: dict[ViewsConfig, float] = {}
-    for views in config.views.alternatives:
-        model.config = dataclasses.replace(config, views=views)
-        fitted, _ = fit_rows(model, train, knowledge, seed, work, tuned)
-        assert isinstance(fitted, Fitted)
-        losses[views] = fitted.chosen.losses[fitted.chosen.strength] / len(fitted.rows)
+    losses = {
+        views: loss_left_out(model, views, train, knowledge, seed, work, tuned) for views in config.views.alternatives
+    }
     best = min(losses, key=lambda views: losses[views])
     model.config = dataclasses.replace(config, views=best, budget=config.budget if best.tuned else None)
     told = ", ".join(f"{loss:.3f} {'fine-tuned' if views.tuned else 'as it is'}" for views, loss in losses.items())
     kept = "the trunk is fine-tuned" if best.tuned else "the trunk stays as it is"
-    return f"{kept} (loss by cross-validation: {told})"
+    return f"{kept}: the loss by cross-validation is {told}"
 
 
 def _result(

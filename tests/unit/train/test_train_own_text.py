@@ -36,9 +36,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["word2vec", "gpt", "bert"])
 def base(text: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
-    return pretrain(
-        pretrain_request(request.param, text, tmp_path_factory.mktemp(request.param) / "run", 2, threads=1)
-    )
+    return pretrain(pretrain_request(request.param, text, tmp_path_factory.mktemp(request.param) / "run", 2, threads=1))
 
 
 class Notes(Reporter):

@@ -164,6 +164,24 @@ def test_states_or_tuned_whichever_cross_validation_finds_better(
     assert "finished" in notes[-1] and again.model.views is not None and again.model.views.names == [better]
 
 
+def test_a_trunk_whose_states_tell_nothing_more_is_not_fine_tuned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The n-grams say the labels. A user who says how the trunk is trained gets one that is."""
+    rows = ROWS["classification"]
+    monkeypatch.setattr(
+        "foretext.runs.views.text_states", lambda model, texts, progress: np.ones((len(texts), 4), np.float32)
+    )
+    request = replace(asked(rows, out=tmp_path / "run"), views=("ngrams", "states", "tuned"))
+    with monkeypatch.context() as patch:
+        patch.setattr("foretext.train.finetuning.finetune.out_of_fold", lambda *_: pytest.fail("fine-tuned"))
+        made = finetune(request).model
+    assert made.views is not None and made.views.names == ["ngrams", "states"]
+    assert load_model(tmp_path / "run").finetuned.trains is False
+    trained = finetune(replace(asked(rows), views=("ngrams", "tuned"))).model
+    assert trained.views is not None and trained.views.names == ["ngrams", "tuned"]
+
+
 def test_where_rare_classes_count_they_are_predicted() -> None:
     """A word says a little of the label, too little to predict the rare class of any row by its probability."""
     draw = random.Random(2)
