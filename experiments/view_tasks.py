@@ -35,8 +35,7 @@ from foretext.text.words.word_list import TextKnowledge
 
 LABELS = 500
 DRAWS = 3
-METHODS = {"rival": "the cheap rival", "views": "views", "gpt": "GPT", "stacked": "views and GPT"}
-VIEWS = ("ngrams", "lsa", "vectors")
+METHODS = {"rival": "the cheap rival", "views": "views", "gpt": "GPT", "default": "the default: views and GPT"}
 
 
 @dataclass(frozen=True)
@@ -186,8 +185,8 @@ def ours(method: str, task: Task, train: Sequence[Row], test: Sequence[Row], bas
     if method == "views":
         model = bases.vectors.finetune(rows, task=task.kind, metric=metric, seed=seed)
     else:
-        views = (*VIEWS, "tuned") if method == "stacked" else ()
-        vectors = bases.vectors.path if method == "stacked" else None
+        views = () if method == "gpt" else None
+        vectors = None if method == "gpt" else bases.vectors.path
         model = bases.gpt().finetune(rows, task=task.kind, views=views, vectors=vectors, metric=metric, seed=seed)
     return model.predict(list(test))
 

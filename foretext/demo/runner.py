@@ -216,19 +216,22 @@ class Demo:
                 self._note(f"The time was up before seed {seed}: the figures are over {place}.")
                 return
             for task, side in jobs:
-                number, name = number + 1, f"{task} {side} {seed}"
-                if name in scores:
-                    continue
-                how = "with word vectors too" if side == DEFAULT else f"{side} pre-training"
-                if side == DEFAULT and self._left() <= TIMES * seconds[task]:
-                    self._note(f"The time was too short for {task} with word vectors.")
-                    continue
-                with self._stage(f"fine-tuning {number}/{total}: {task}, {how}, seed {seed}"):
-                    began = self.now()
-                    scores[name] = self.finetune(data, task, side, seed)
-                if side != DEFAULT:
-                    seconds[task] = max(seconds.get(task, 0.0), self.now() - began)
-                self._write_progress()
+                number += 1
+                if f"{task} {side} {seed}" not in scores:
+                    self._finetune_one(data, task, side, seed, f"{number}/{total}")
+
+    def _finetune_one(self, data: DemoData, task: str, side: str, seed: int, number: str) -> None:
+        seconds, beside = self.progress["seconds"], side == DEFAULT
+        if beside and self._left() <= TIMES * seconds[task]:
+            self._note(f"The time was too short for {task} with word vectors.")
+            return
+        how = "with word vectors too" if beside else f"{side} pre-training"
+        with self._stage(f"fine-tuning {number}: {task}, {how}, seed {seed}"):
+            began = self.now()
+            self.progress["scores"][f"{task} {side} {seed}"] = self.finetune(data, task, side, seed)
+        if not beside:
+            seconds[task] = max(seconds.get(task, 0.0), self.now() - began)
+        self._write_progress()
 
     def _result(self, data: DemoData, task: str) -> TaskResult:
         scores = self.progress["scores"]
