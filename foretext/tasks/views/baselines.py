@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.files.conll import TaggedSentence
@@ -131,10 +132,11 @@ def watched_baselines(
             failed.append(error)
 
     thread = threading.Thread(target=measure, daemon=True)
-    thread.start()
-    while thread.is_alive():
-        work("measuring baselines", 0, 0)
-        thread.join(_LOOK)
+    with threadpool_limits(1):  # several threads that wait for each other on a busy machine are far slower
+        thread.start()
+        while thread.is_alive():
+            work("measuring baselines", 0, 0)
+            thread.join(_LOOK)
     work("measuring baselines", 1, 1)
     if failed:
         raise failed[0]

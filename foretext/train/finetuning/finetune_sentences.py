@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from foretext.runs.machine import using_threads
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Work
 from foretext.runs.views import units_for
@@ -20,9 +21,6 @@ from foretext.tasks.views.base import Units, View
 from foretext.tasks.views.chain import FittedChain, Tags, allowed_of, fit_chain, tagger
 from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors
 from foretext.text.words.word_list import TextKnowledge
-
-if TYPE_CHECKING:
-    from foretext.tasks.family import TaskHead
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
@@ -41,8 +39,9 @@ def fit_sentences(
     work("fitting the head", 0, 1)
     classes = np.array([tag for example in encoded.examples for tag in example.tags])
     tags = Tags(classes, len(config.labels), allowed_of(config.labels))
-    views = _learned(kinds, units, knowledge, seed)
-    fitted = fit_chain(views, units, tags, seed, _copies(rows), functools.partial(work, "fitting the head"))
+    with using_threads(1):  # as in `finetune_views`
+        views = _learned(kinds, units, knowledge, seed)
+        fitted = fit_chain(views, units, tags, seed, _copies(rows), functools.partial(work, "fitting the head"))
     model.views = fitted.head
     return fitted
 

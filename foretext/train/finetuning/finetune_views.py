@@ -19,6 +19,7 @@ import torch
 
 from foretext.plan import STATES, TUNED, ViewsConfig
 from foretext.runs.commit import RunWriter
+from foretext.runs.machine import using_threads
 from foretext.runs.model import SavedModel, model_tensors
 from foretext.runs.report import Reporter, Work
 from foretext.runs.run_config import POSITION, Position
@@ -64,21 +65,20 @@ def fit_rows(
     read = [kind for kind in kinds if kind != TUNED]
     units = units_for(model, rows, read, lambda done, total: work("reading states", done, total))
     units = dataclasses.replace(units, tuned=tuned)
-    values = np.array([number_of(row, config) for row in rows])
-    work("fitting the head", 0, 1)
-    views = _learned(kinds, units, knowledge)
-    labels, groups = Labels(config.kind, values, len(config.labels)), copies(rows)
-    fitted = fit_views(views, units, labels, seed, groups)
-    work("fitting the head", 1, 1)
-    gain = None
-    if unlabelled:
-        teachers = [
-            view for view in views if view.name not in (States.name, Tuned.name)
-        ]  # reading all text by a trunk would take hours
-        text = text_units(unlabelled, teachers, seed)
-        fitted, gain = with_text(fitted, teachers, units, labels, text, seed, groups, work)
+    labels = Labels(config.kind, np.array([number_of(row, config) for row in rows]), len(config.labels))
+    groups = copies(rows)
+    with using_threads(1):  # on a busy machine small matrices take 2 threads ten times as long as 1
+        work("fitting the head", 0, 1)
+        views = _learned(kinds, units, knowledge)
+        fitted, gain = fit_views(views, units, labels, seed, groups), None
+        work("fitting the head", 1, 1)
+        if unlabelled:
+            # A trunk would take hours to read all text.
+            teaching = [view for view in views if view.name not in (States.name, Tuned.name)]
+            text = text_units(unlabelled, teaching, seed)
+            fitted, gain = with_text(fitted, teaching, units, labels, text, seed, groups, work)
     if config.metric in OF_RARE_CLASSES and config.labels and not np.isnan(fitted.chosen.outputs).any():
-        fitted = _for_rare_classes(model, rows, fitted, values)
+        fitted = _for_rare_classes(model, rows, fitted, labels.values)
     model.views = fitted.head
     return fitted, gain
 
