@@ -102,8 +102,9 @@ def bases_for(task: str, given: argparse.Namespace, log: Log, results: Results) 
     rivals = any(given.able(method, task) for method in (*RIVALS, TEXT_RIVAL))
     module, name = (chnsenticorp, "zh") if task == "chnsenticorp" else (imdb_transfer, "en")
     text = module.texts(given.data, given.out)
+    there = given.words if name == "en" else given.words_zh
     return Bases(
-        learned("cbow", text, given.out / f"cbow-{name}", given, log, results),
+        load_language_model(there) if there else learned("cbow", text, given.out / f"cbow-{name}", given, log, results),
         learned("skipgram", text, given.out / f"skipgram-{name}", given, log, results) if rivals else None,
         text,
     )
@@ -219,6 +220,8 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--all-test", action="store_true", help="IMDb on all test rows, five draws")
     parser.add_argument("--base", type=Path, help="a GPT, for the methods that read one")
     parser.add_argument("--base-zh", type=Path, help="the same for ChnSentiCorp")
+    parser.add_argument("--words", type=Path, help="CBOW and topics that are there, such as those of GPT: RUN/words")
+    parser.add_argument("--words-zh", type=Path, help="the same for ChnSentiCorp")
     parser.add_argument("--draws", type=int, help="the first so many")
     parser.add_argument("--labels", help="numbers of labels, separated by commas")
     parser.add_argument("--spare", action="store_true", help="test rows: training rows that are in no draw")
@@ -268,7 +271,7 @@ def spared(task: Task, data: Data) -> Data:
 def main(words: Sequence[str] | None = None) -> int:
     given = parse(words)
     given.out.mkdir(parents=True, exist_ok=True)
-    check_settings(given, given.out, ("minutes", "quick", "set", "all_test", "base", "base_zh", "spare"))
+    check_settings(given, given.out, ("minutes", "quick", "set", "all_test", "base", "base_zh", "words", "words_zh", "spare"))
     log, results = Log(given.out / "log.txt"), Results(given.out / "results.jsonl")
     for line in head_lines(["torch", "scikit-learn", "gensim"], "python -m experiments.views"):
         log.note(line)
