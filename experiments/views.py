@@ -271,7 +271,9 @@ def spared(task: Task, data: Data) -> Data:
 def main(words: Sequence[str] | None = None) -> int:
     given = parse(words)
     given.out.mkdir(parents=True, exist_ok=True)
-    check_settings(given, given.out, ("minutes", "quick", "set", "all_test", "base", "base_zh", "words", "words_zh", "spare"))
+    check_settings(
+        given, given.out, ("minutes", "quick", "set", "all_test", "base", "base_zh", "words", "words_zh", "spare")
+    )
     log, results = Log(given.out / "log.txt"), Results(given.out / "results.jsonl")
     for line in head_lines(["torch", "scikit-learn", "gensim"], "python -m experiments.views"):
         log.note(line)
