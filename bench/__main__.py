@@ -16,6 +16,7 @@ BENCHMARKS = {
     "memory_reuse": "a token after 512 others: with Transformer-XL's memory against reading them again; a minute",
     "recurrent": "tokens/s of AWD-LSTM and ELMo's biLM against a plain torch.nn.LSTM loop; about 2 minutes",
     "word_vectors": "words/s and memory of word2vec against gensim by itself; about 10 minutes; needs data",
+    "view_recipe": "text and labels to predictions against gensim and scikit-learn; about 10 minutes; needs data",
     "start": "how long `foretext --help` takes; seconds",
     "finetuning": "GPT (or --system bert) against transformers.Trainer on SST-2 and IMDb; about 15 minutes; needs data",
     "predicting": "rows/s and memory of predict on runs with views; about 5 minutes; needs data",
