@@ -132,7 +132,7 @@ def finetune(
         return training.train(None, notes)
     run = RunDirectory(request.out)
     if request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig):
-        raise UserError(f"{run.path} is a pre-trained run, and finetune would overwrite it; choose another --out")
+        raise UserError(f"{run.path} is a pre-trained run, which finetune cannot resume; choose another --out")
     over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
         return training.finished(run)
