@@ -74,6 +74,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near!r}?)" if near else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `2,000 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def refuse(given: Mapping[str, object], why: str) -> None:
     """UserError for the first of these options that was given: it would be ignored."""
     for option, value in given.items():

@@ -28,7 +28,7 @@ from foretext.cli.input import (
     rows_for,
 )
 from foretext.cli.output import Terminal, progress, show, show_notes, show_scores
-from foretext.errors import UserError, refuse, refuse_if
+from foretext.errors import UserError, counted, refuse, refuse_if
 
 if TYPE_CHECKING:
     from foretext.api import LanguageModel
@@ -147,8 +147,8 @@ def show_perplexity(
     notes = _perplexity_notes(measured)
     name = "pseudo-perplexity" if measured.pseudo else "perplexity"
     lines = [
-        f"{name} per token  {_figure(measured.per_token)}  ({measured.tokens:,} tokens)",
-        f"{name} per word   {_figure(measured.per_word)}  ({measured.words:,} words separated by white space)",
+        f"{name} per token  {_figure(measured.per_token)}  ({counted(measured.tokens, 'token')})",
+        f"{name} per word   {_figure(measured.per_word)}  ({counted(measured.words, 'word')} between white space)",
         f"{'bits per byte':{len(name) + len(' per token')}}  {_figure(measured.bits_per_byte, 4)}  "
         f"({measured.bytes:,} bytes of UTF-8)",
         _what_was_seen(measured),
@@ -164,7 +164,7 @@ def show_perplexity(
 
 def _what_was_seen(measured: Perplexity) -> str:
     """The context that each token was scored with."""
-    documents = f"{measured.documents:,} documents"
+    documents = counted(measured.documents, "document")
     if measured.directions == 2:
         return f"{documents}, each read whole in both directions; the figure is the mean of the two"
     windows = f"context {measured.context} tokens, stride {measured.stride}, {documents}"

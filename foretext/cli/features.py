@@ -11,7 +11,7 @@ import typer
 
 from foretext.cli.input import Documents, Errors, RunArgument, TextColumn, check_output, read_texts
 from foretext.cli.output import Terminal, progress
-from foretext.errors import UserError, refuse_if
+from foretext.errors import UserError, counted, refuse_if
 from foretext.text.corpus.text_files import write_whole
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def features(
         out.suffix.lower() not in (".parquet", ".pq"),
         f"{out}: vectors are written as Parquet; give a name that ends in .parquet",
     )
-    chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
+    chosen, factors = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
     loaded = load(run)
     loaded.check_gives_vectors()
     model = loaded.model
-    mix = LayerMix(tuple(chosen), tuple(counted), each)
+    mix = LayerMix(tuple(chosen), tuple(factors), each)
     widths = list(dict.fromkeys(mix.widths(model)))
     texts = read_texts([str(file)], text_column, documents, errors)
     told = progress("computing vectors")
@@ -71,7 +71,7 @@ def features(
     data = io.BytesIO()
     table.write_parquet(data)
     write_whole(out, data.getvalue())
-    typer.echo(f"{len(table):,} vectors of {' or '.join(map(str, widths))} dimensions in {out}", err=True)
+    typer.echo(f"{counted(len(table), 'vector')} of {' or '.join(map(str, widths))} dimensions in {out}", err=True)
 
 
 def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[Number]:

@@ -21,6 +21,7 @@ from foretext.cli.input import (
     task_model,
 )
 from foretext.cli.output import Terminal, progress, shown_notes
+from foretext.errors import counted
 
 
 def predict(
@@ -62,6 +63,6 @@ def predict(
         result = model.family.output(read, predictions, form, notes)
     if out is not None:
         write_output(result, out, form)
-        typer.echo(f"{len(read.rows):,} predictions in {out}", err=True)
+        typer.echo(f"{counted(len(read.rows), 'prediction')} in {out}", err=True)
     else:
         typer.echo(output_text(result, form), nl=False)

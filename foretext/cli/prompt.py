@@ -24,7 +24,7 @@ from foretext.cli.input import (
     text_argument,
 )
 from foretext.cli.output import progress, show
-from foretext.errors import UserError, refuse, refuse_if
+from foretext.errors import UserError, counted, refuse, refuse_if
 
 if TYPE_CHECKING:
     from foretext.evaluate.in_context import Round, Template
@@ -226,7 +226,7 @@ def _chosen(
 
     direction = model.info.direction
     rounds = {
-        shots: answer_rows(model, template, asked, others, shots, draws, progress(f"{shots} examples"))
+        shots: answer_rows(model, template, asked, others, shots, draws, progress(counted(shots, "example")))
         for shots in numbers
     }
     if out is not None:
@@ -238,7 +238,9 @@ def _chosen(
 
 def _lines(result: dict[str, Any], count: int, direction: str = "forward") -> list[str]:
     draws, way = result["draws"], ", right to left" if direction == "backward" else ""
-    lines = [f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples{way}"]
+    lines = [
+        f"{counted(result['shots'], 'example')}, {counted(count, 'row')}, {counted(draws, 'draw')} of examples{way}"
+    ]
     for name, value in result["scores"].items():
         spread = f" ± {value['deviation']:.4f}" if draws > 1 else ""
         lines.append(f"  {name:24} {value['mean']:.4f}{spread}")
@@ -246,7 +248,8 @@ def _lines(result: dict[str, Any], count: int, direction: str = "forward") -> li
 
 
 def _lost(count: int, direction: str) -> str:
-    return f"{count:,} contexts were too long and lost their {'end' if direction == 'backward' else 'beginning'}"
+    end = "end" if direction == "backward" else "beginning"
+    return f"{counted(count, 'context')} cut at the {end}: too long"
 
 
 def _write_answers(out: Path, asked: list[Row], rounds: list[Round], direction: str) -> None:
@@ -307,7 +310,7 @@ def _acceptability(model: SavedModel, asked: list[Row], known: list[Row] | None,
     matthews = "matthews needs a threshold: give labelled rows to find it with --examples"
     if result.matthews is not None:
         matthews = f"matthews              {result.matthews:.4f}  (threshold {result.threshold:.4f}, from --examples)"
-    area = f"area under the curve  {result.area:.4f}  (mean log-probability per token; {len(asked):,} rows)"
+    area = f"area under the curve  {result.area:.4f}  (mean log-probability per token; {counted(len(asked), 'row')})"
     show(as_json, asdict(result), [area, matthews])
 
 
@@ -339,7 +342,7 @@ def _written(
 
     results = []
     for shots in numbers:
-        bar = progress(f"writing with {shots} examples")
+        bar = progress(f"writing with {counted(shots, 'example')}")
         rounds = answer_pairs(model, task, asked, known, shots, draws, language, bar)
         values = {name: [one.scores[name] for one in rounds] for name in rounds[0].scores}
         described = _over_draws(shots, values, sum(one.cut for one in rounds))

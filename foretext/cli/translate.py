@@ -10,7 +10,7 @@ import typer
 
 from foretext.cli.input import Errors, Json, check_output, language_model, lines_of, standard_input, text_argument
 from foretext.cli.output import progress, visible
-from foretext.errors import refuse_if
+from foretext.errors import counted, refuse_if
 from foretext.text.corpus.text_files import text_lines, write_whole
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def translate(
         typer.echo(written, nl=False)
         return
     write_whole(out, written.encode("utf-8"))
-    typer.echo(f"{len(found):,} translations in {out}", err=True)
+    typer.echo(f"{counted(len(found), 'translation')} in {out}", err=True)
 
 
 def _looks(found: TranslationAttention) -> str:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from foretext.config import Change, difference, to_plain
+from foretext.errors import counted
 from foretext.plan import PAPER
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import clock, size_text
@@ -107,10 +108,10 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
     if config.views is not None and task.base is None and system_named(config.run.system).learn is not None:
         began = "none: what its head reads was learned from text"
     elif not task.from_scratch and transfer.layers >= 0:
-        began += f", only its first {transfer.layers} blocks"
+        began += f", only its first {counted(transfer.layers, 'block')}"
     others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
     return [
-        ("started from", began),
+        ("base", began),
         ("loss", describe_loss(config) if config.trains else ""),
         ("text", f"{task.sentences:,} unlabelled texts beside the rows" if task.sentences else ""),
         ("beside it", ", ".join(others)),
@@ -148,9 +149,11 @@ def _progress_of(run: RunDirectory, budget: Budget | None) -> str:
     if not has_begun(run):
         return f"no checkpoint yet (budget: {budget})"
     position = read_position(run)
-    done = f"{position.step:,} steps, {position.tokens:,} tokens, {clock(position.seconds)}"
+    if position.finished and position.step == 0:
+        return "elsewhere: the weights were imported"
+    done = f"{counted(position.step, 'step')}, {counted(position.tokens, 'token')}, {clock(position.seconds)}"
     best = f"; the weights are those of step {position.best_step:,}" if position.best_step else ""
-    return f"{done} of {budget}: {'finished' if position.finished else 'go on with --resume'}{best}"
+    return f"{done} (budget: {budget}); {'finished' if position.finished else 'continue with --resume'}{best}"
 
 
 def _own_settings(config: Config) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import foretext
 from foretext.config import build, build_sections, from_toml, to_toml
-from foretext.errors import UserError, check_range, refuse_if
+from foretext.errors import UserError, check_range, counted, refuse_if
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
 from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
@@ -122,8 +122,8 @@ class Budget:
 
     def __str__(self) -> str:
         if self.minutes is not None:
-            return f"{self.minutes:.4g} minutes"
-        return f"{self.steps:,} steps" if self.steps is not None else f"{self.tokens:,} tokens"
+            return f"{self.minutes:.4g} minute{'' if self.minutes == 1 else 's'}"
+        return counted(self.steps, "step") if self.steps is not None else counted(self.tokens or 0, "token")
 
 
 # -- whole configurations ----------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE, UserError, counted
 from foretext.nn.fused import CHUNK_ELEMENTS, LEAST_ROWS
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import Objective, Stock
@@ -42,7 +42,7 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
     steps, tokens, seconds = expected(loop, speeds)
     micro = job.stages[-1].micro_batch
     memory = Memory(model, micro, model.context, head=head_size(job.objective), carried=job.carried)
-    made = f"about {steps:,} steps of {tokens / steps:,.0f} tokens at {tokens / seconds:,.0f} tokens/s"
+    made = f"about {counted(steps, 'step')} of {tokens / steps:,.0f} tokens at {tokens / seconds:,.0f} tokens/s"
     return _told(
         ("model", f"{model.parameters():,} parameters: {model.describe()}"),
         ("text", f"{corpus:,} tokens; {_passes(tokens / max(1, corpus), job.config.dropout)}"),
@@ -80,7 +80,7 @@ def describe_finetuning(
     unit = "windows" if cut else "rows"
     weights = "new weights" if task.from_scratch else "pre-trained weights"
     if not task.from_scratch and transfer.layers >= 0:
-        weights = f"embeddings and the first {transfer.layers} blocks are pre-trained"
+        weights = f"embeddings and the first {counted(transfer.layers, 'block')} are pre-trained"
     memory = finetuning_memory(job.stages[-1].micro_batch, model, job.objective, stock, valid)
     return _told(
         ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate on{windows}"),
@@ -91,7 +91,10 @@ def describe_finetuning(
         ("task model", _task_model(job.objective, transfer)),
         ("loss", describe_loss(config)),
         ("validation", _unsettled(task, valid)),
-        ("budget", f"{task.epochs} epochs, {updates:,} updates of {config.training.batch_size} {unit}"),
+        (
+            "budget",
+            f"{counted(task.epochs, 'epoch')}, {counted(updates, 'update')} of {config.training.batch_size} {unit}",
+        ),
         ("frozen", _frozen(loop, updates)),
         ("time", _finetuning_time(loop, updates, task.epochs, turns, valid)),
         ("batch norm", _normed(loop)),
@@ -161,7 +164,7 @@ def _task_model(task: nn.Module, transfer: TransferPlan) -> str:
         f"given vectors of {reader.given} dimensions": reader.given,
         "characters": reader.characters,
     }
-    shape = f"{reader.layers} recurrent layer{'' if reader.layers == 1 else 's'} of {reader.cells} cells per direction"
+    shape = f"{counted(reader.layers, 'recurrent layer')} of {reader.cells} cells per direction"
     return f"{head_size(task):,} parameters: {shape} over {', '.join(part for part in read if read[part])}"
 
 

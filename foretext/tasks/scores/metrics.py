@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import EXIT_NOT_FINITE, UserError
+from foretext.errors import EXIT_NOT_FINITE, UserError, counted
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
 
@@ -274,7 +274,7 @@ def _bootstrap(
 
 def format_scores(scores: Scores) -> str:
     """The scores as lines for a terminal: the main metric first, then the others, classes, warnings."""
-    lines = [f"{scores.rows:,} rows"]
+    lines = [counted(scores.rows, "row")]
     wide = max(10, *map(len, scores.values))
     for name in sorted(scores.values, key=lambda name: name != scores.main):
         star = "  (main)" if name == scores.main else ""

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from foretext.errors import EXIT_MACHINE, UserError, refuse_if
+from foretext.errors import EXIT_MACHINE, UserError, counted, refuse_if
 
 TABLES = {
     ".csv": "csv",
@@ -89,7 +89,7 @@ class ReadReport:
         """How the text was split into documents, in words."""
         if len(self.rules) == 1:
             return next(iter(self.rules))
-        return "; ".join(f"{rule} ({count} files)" for rule, count in self.rules.items())
+        return "; ".join(f"{rule} ({counted(count, 'file')})" for rule, count in self.rules.items())
 
 
 def find_files(inputs: Sequence[str | Path]) -> list[TextFile]:

@@ -253,7 +253,9 @@ def choose_trunk(
     }
     best = min(losses, key=lambda views: losses[views])
     model.config = dataclasses.replace(config, views=best, budget=config.budget if best.tuned else None)
-    told = ", ".join(f"{loss:.3f} {'fine-tuned' if views.tuned else 'as it is'}" for views, loss in losses.items())
+    told = ", ".join(
+        f"{loss:.3f} {'fine-tuned' if views.tuned else 'as pre-trained'}" for views, loss in losses.items()
+    )
     kept = "the trunk is fine-tuned" if best.tuned else "the trunk is not fine-tuned"
     return f"{kept}: cross-validation loss {told}"
 
@@ -310,9 +312,9 @@ def view_lines(
             ("text", (f"{len(knowledge.words):,} words with vectors of {knowledge.matrix.shape[1]} dimensions{topics}"))
         )
     if model.finetuned.views.tuned:
-        lines.append(("folds", f"first {FOLDS} fine-tunings; each leaves out some of the rows and then scores them"))
+        lines.append(("folds", f"{FOLDS} fine-tunings; each leaves out some of the rows and then scores them"))
         if len(model.finetuned.views.alternatives) > 1:
-            lines.append(("then", "then one on all rows, unless the pre-trained trunk's states predict better"))
+            lines.append(("then", "one fine-tuning on all rows, unless the pre-trained trunk's states predict better"))
     if unlabelled:
         most = f"; at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""
         lines.append(

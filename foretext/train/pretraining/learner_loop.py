@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE, UserError, counted
 from foretext.nn.trunk import check_tensor
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
@@ -196,7 +196,10 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
         [
             ("model", config.model.describe()),
             ("text", f"{corpus:,} words; training reads them {times:.2g} times"),
-            ("budget", f"{budget}: about {max(1, round(steps)):,} steps of {words:,} words at {speed:,.0f} words/s"),
+            (
+                "budget",
+                f"{budget}: about {counted(max(1, round(steps)), 'step')} of {words:,} words at {speed:,.0f} words/s",
+            ),
             *learner.describe(),
             ("time", f"about {clock(times * corpus / speed)}"),
             *([("warning", little)] if little else []),

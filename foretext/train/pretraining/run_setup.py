@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import Interrupted, refuse_if
+from foretext.errors import Interrupted, counted, refuse_if
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space
@@ -195,7 +195,7 @@ def _write_shards(setup: RunSetup) -> None:
     train, valid = manifest.splits["train"], manifest.splits["valid"]
     documents = 1 if manifest.split_by == "tokens" else train.documents + valid.documents
     note(
-        f"text: {documents:,} document{'' if documents == 1 else 's'} ({manifest.rule}), "
+        f"text: {counted(documents, 'document')} ({manifest.rule}), "
         f"{train.tokens:,} tokens to train on, {valid.tokens:,} to validate; encoded in {took:.1f} s"
     )
     if lopsided := _lopsided(manifest, config.data.valid_fraction):
