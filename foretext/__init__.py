@@ -1,8 +1,7 @@
 """Foretext turns a pile of unlabelled text and a few labels into a working language model.
 
-`import foretext as ft` gives `ft.pretrain`, `ft.load` and `ft.TextClassifier`, and for what is taught from nothing
-`ft.finetune`, `ft.new_model`, `ft.OtherTask` and `ft.read_sentences`; torch is imported when one of them first needs
-it.
+`import foretext as ft` gives `ft.pretrain`, `ft.load` and `ft.TextClassifier`, and for models without pre-training
+`ft.finetune`, `ft.new_model`, `ft.OtherTask` and `ft.read_sentences`. torch is imported only when one of them needs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m foretext`: the command line where the `foretext` command is not on the path."""
+"""`python -m foretext`: the command line if the `foretext` command is not on the path."""
 
 from foretext.cli.app import main
 

@@ -54,10 +54,9 @@ def new_model(
     columns: dict[str, str] | None = None,
     format: str | None = None,
 ) -> LanguageModel:
-    """A model that has learned nothing, with a vocabulary made of the texts of `rows` (those to train on, without rows
-    that are held out; whatever `finetune` takes, and `columns` and `format` as there), of `more` (a list of sentences)
-    and of the tasks `also`: to fine-tune from nothing. `vectors`: for cvt, a file of what the words' vectors start
-    as."""
+    """An untrained model, to fine-tune from nothing. Its vocabulary is made from the training texts of `rows` (not
+    those held out), the sentences in `more`, and the tasks in `also`. `rows`, `columns` and `format` are as in
+    `finetune`. `vectors`: for cvt, a file of initial word vectors."""
     sentences, others = as_sentences(more, "more"), as_tasks(also)
     learned = [OtherTask("rows", task, as_rows(rows, task, columns, layout_name(format))), *others]
     texts, reporter = texts_of(learned, sentences), reporter or Reporter()
@@ -86,9 +85,9 @@ def finetune(
     reporter: Reporter | None = None,
     stopping: StopRequest | None = None,
 ) -> TaskModel:
-    """Views alone (`finetune --system views`): word vectors and topics of `text` (files, folders, globs) or
-    `documents` (the texts themselves; neither: the rows' own), learned in at most `minutes` (None: 1), and one head
-    over them and the n-grams of `rows`. The rest is as in `LanguageModel.finetune`."""
+    """Train a head over views without a trunk (`finetune --system views`). The views are the n-grams of `rows`, and
+    word vectors and topics of `text` (files, folders, globs) or `documents` (the texts themselves; default: the rows'
+    own texts). Learning these takes at most `minutes` (None: 1). The rest is as in `LanguageModel.finetune`."""
     refuse_if(documents is not None and text, "give either text (files) or documents (strings), not both")
     format = layout_name(format)
     task = kind_of(task, format)
@@ -121,7 +120,7 @@ def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
 
 
 def load_language_model(path: str | Path) -> LanguageModel:
-    """A pre-trained run; a fine-tuned one is an error."""
+    """A pre-trained run; UserError for a fine-tuned one."""
     return LanguageModel(pretrained_model(path), Path(path))
 
 
@@ -150,12 +149,12 @@ def pretrain(
     reporter: Reporter | None = None,
     stopping: StopRequest | None = None,
 ) -> LanguageModel:
-    """Pre-trains on `texts` (files, folders, globs) or on `documents` (the texts themselves); a system that translates
-    (cove) on the lines of `source` and `target`, with the word vectors in `vectors`.
+    """Pre-train on `texts` (files, folders, globs) or on `documents` (the texts themselves). A system that translates
+    (cove) trains on the lines of `source` and `target`, with the word vectors in `vectors`.
 
-    Without `out` the run lives in a temporary folder. One of `minutes`, `steps` and `tokens` says how long. `start`: a
-    run to go on from; `new_vocabulary`: with a vocabulary of the new text. `threads`: of the processor; with one, word
-    vectors (word2vec) are the same each time.
+    Without `out` the run lives in a temporary folder. The budget is one of `minutes`, `steps` and `tokens`. `start`: a
+    run to continue from; `new_vocabulary`: learn a new vocabulary from the new text. `threads`: CPU threads; with one,
+    word vectors (word2vec) are reproducible.
     """
     refuse_if(documents is not None and texts, "give either texts (files) or documents (strings), not both")
     budget = None if minutes is steps is tokens is None else Budget(minutes, steps, tokens)

@@ -17,34 +17,35 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Batch:
-    """What a trunk and an objective read. Only what is used is set; everything else stays None.
+    """What trunks and objectives read. Only fields in use are set; the others stay None.
 
-    `mask_BT` is true at real tokens; padding may stand on either side. None means that every position is real.
-    `positions_BT` is set only where they are not simply 0, 1, 2 … over the real tokens of each row.
+    `mask_BT` is true at real tokens; padding may be on either side. None means that every position is real.
+    `positions_BT` is set only if positions are not simply 0, 1, 2 … over the real tokens of each row.
     """
 
     ids_BT: Tensor
     mask_BT: Tensor | None = None
     positions_BT: Tensor | None = None
     segments_BT: Tensor | None = None
-    attend_BTT: Tensor | None = None  # with a state: which new tokens each new token sees; None: all before it
+    attend_BTT: Tensor | None = None  # with a state: which new tokens each new token sees; None: all earlier ones
     targets_BT: Tensor | None = None  # token targets; IGNORE where there is none
-    extract_B: Tensor | None = None  # index of the state that speaks for the sequence
-    group_B: Tensor | None = None  # example that each sequence belongs to (similarity: 2 each, choice: k each)
-    labels: Tensor | None = None  # one for each example: class index (int64) or score (float32)
-    fresh_B: Tensor | None = None  # rows that begin anew, whatever is carried; None: none do
-    read_BT: Tensor | None = None  # true where the top states will be read; a trunk may leave the others 0; None: all
+    extract_B: Tensor | None = None  # index of the state that represents the sequence
+    group_B: Tensor | None = None  # the example of each sequence (similarity: 2 sequences each, choice: k each)
+    labels: Tensor | None = None  # one per example: class index (int64) or score (float32)
+    fresh_B: Tensor | None = None  # rows that start anew, ignoring the carried state; None: no rows
+    # true where the top states will be read; a trunk may leave the others 0; None: all are read
+    read_BT: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
         return replace(self, **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()})
 
     def reading(self, read_BT: Tensor) -> Batch:
-        """The same, of which only these top states will be read."""
+        """A copy that marks the top states that will be read."""
         return replace(self, read_BT=read_BT)
 
     def reading_one(self, places_B: Tensor) -> Batch:
-        """The same, of which only the top state at this place of each row will be read."""
+        """A copy that marks one top state of each row to be read."""
         return self.reading(torch.arange(self.ids_BT.shape[1], device=self.ids_BT.device) == places_B[:, None])
 
     @property
@@ -53,7 +54,7 @@ class Batch:
 
 
 def padded(rows: Sequence[Sequence[int] | np.ndarray], fill: int = 0) -> tuple[Tensor, Tensor]:
-    """Rows of ids as one [B, T] tensor, filled up at the right, and the mask of what is real."""
+    """Rows of ids as one [B, T] tensor, padded on the right, and the mask of real tokens."""
     longest = max(len(row) for row in rows)
     ids = np.full((len(rows), longest), fill, dtype=np.int64)
     real = np.zeros((len(rows), longest), dtype=bool)
@@ -64,20 +65,20 @@ def padded(rows: Sequence[Sequence[int] | np.ndarray], fill: int = 0) -> tuple[T
 
 
 def padded_segments(rows: Sequence[Sequence[int]], length: int) -> Tensor | None:
-    """The segments of sequences as [B, length], 0 where there are none; None if no sequence has any."""
+    """The segments as one [B, length] tensor, padded with 0; None if no sequence has segments."""
     if not any(rows):
         return None
     return torch.from_numpy(np.array([[*row, *[0] * (length - len(row))] for row in rows], dtype=np.int64))
 
 
-BATCH_TOKENS = 8192  # that are read at a time where nothing learns
+BATCH_TOKENS = 8192  # tokens per batch when nothing is trained
 
 
 def length_batches(
     lengths: Sequence[int], limit: int = BATCH_TOKENS, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[list[int]]:
-    """Indices in groups of like length, at most `limit` tokens each, longest first. `progress` hears how many of them
-    are done whenever a group is."""
+    """Indices grouped by similar length, at most `limit` tokens per group, longest first. After each group, `progress`
+    gets the number of sequences done."""
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     done = 0
     while done < len(lengths):
@@ -88,12 +89,12 @@ def length_batches(
             progress(done, len(lengths))
 
 
-IGNORE = -100  # target value that no loss counts
+IGNORE = -100  # target that no loss counts
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """What a trunk returns. `layers` (h_0 … h_n) is filled only when asked for; `state` only when one was given."""
+    """What a trunk returns. `layers` (h_0 … h_n) is set only on request, `state` only if a state was passed in."""
 
     top: Tensor
     layers: tuple[Tensor, ...] = ()
@@ -102,7 +103,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class LossSum:
-    """A loss as a sum and the count that it is to be divided by, never as a mean."""
+    """A loss as a sum and the count to divide it by, never as a mean."""
 
     total: Tensor
     count: float
@@ -110,23 +111,23 @@ class LossSum:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an objective or a task returns: named losses, what to carry to the next batch, and (tasks) the scores."""
+    """What an objective or a task returns: named losses, the state for the next batch, and (tasks) the scores."""
 
     losses: dict[str, LossSum]
     state: Any = None
-    scores: Tensor | None = None  # tasks: [examples, C] logits, or [examples] predicted scores
+    scores: Tensor | None = None  # tasks: logits [examples, C], or predicted scores [examples]
 
 
 def mapped(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """A carried state, which is made of tensors, tuples and dictionaries, with each of its tensors changed."""
+    """A carried state (tensors, tuples, dictionaries) with `change` applied to each tensor."""
     if isinstance(state, Tensor):
         return change(state)
     if isinstance(state, tuple):
         return tuple(mapped(part, change) for part in state)
-    assert isinstance(state, dict), f"a carried state is made of tensors, tuples and dictionaries, not {type(state)}"
+    assert isinstance(state, dict), f"a carried state consists of tensors, tuples and dictionaries, not {type(state)}"
     return {name: mapped(part, change) for name, part in state.items()}
 
 
 def detached(state: Any) -> Any:
-    """The same state without the graph that made it: gradients do not flow into the step before."""
+    """The state without its graph, so that gradients do not flow into the previous step."""
     return mapped(state, Tensor.detach)

@@ -1,10 +1,11 @@
 """Configuration: small frozen dataclasses, one for each section, to and from TOML.
 
 A configuration is a dictionary `section name → dataclass`. What a user writes (a TOML file, `--set section.key=value`)
-is checked against the dataclass's annotations; whatever does not fit is a `UserError` that names the place and, for an
-unknown key, the nearest one. The writer is canonical: the same configuration always gives the same bytes, so that a
-run's `config.toml` can be compared and hashed. Supported values: str, int, float, bool, lists of one of these, and one
-level of tables inside a section. TOML has no null: None is left out, so an optional field's default has to be None.
+is checked against the dataclass's annotations; anything that does not fit is a `UserError` that names the place and,
+for an unknown key, the nearest known key. The writer is canonical: the same configuration always gives the same bytes,
+so that a run's `config.toml` can be compared and hashed. Supported values: str, int, float, bool, lists of one of
+these, and one level of tables inside a section. TOML has no null, so None is left out and an optional field must
+default to None.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from foretext.errors import UserError, check_range, closest, refuse_if
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-MAX_BYTES = 1_000_000  # no honest configuration comes near; a hostile one must not cost memory or time
+MAX_BYTES = 1_000_000  # far above any real configuration; limits the memory and time that a hostile one can cost
 _QUOTED = re.compile(r'"(?:[^"\\\n]|\\.)*+"|\'[^\'\n]*+\'')
-_DEEP_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){8}")  # tomllib's time grows with its square
+# tomllib needs quadratic time for dotted keys
+_DEEP_KEY = re.compile(r"(?<![\w-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){8}")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _LINE = 120
 SET = "--set "
@@ -54,7 +56,7 @@ def to_toml(sections: Mapping[str, Any]) -> str:
 
 
 def to_plain(section: Any) -> dict[str, Any]:
-    """A section as a dictionary of plain values, tuples as lists, without the Nones."""
+    """A section as a dictionary of plain values: tuples become lists, None is left out."""
     if dataclasses.is_dataclass(section):
         defaults = {field.name: field.default for field in dataclasses.fields(section)}
         section = {name: getattr(section, name) for name in defaults}
@@ -89,11 +91,11 @@ def _value(value: Any) -> str:
         return "[" + ", ".join(map(_value, value)) + "]"
     if isinstance(value, float):
         return repr(value)
-    # What JSON writes is TOML, except that TOML wants DEL escaped.
+    # JSON strings are valid TOML, except that TOML wants DEL escaped.
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     refuse_if(
         any("\ud800" <= char <= "\udfff" for char in text),
-        f"{value!r} is not valid text and cannot stand in a configuration: use another name",
+        f"{value!r} is not valid text and cannot be written to a configuration: use another name",
     )
     return text
 
@@ -112,12 +114,13 @@ def from_toml(text: str, where: str = "config.toml") -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise UserError(f"{where}: tables or lists are nested too deeply") from None
-    except ValueError as error:  # TOMLDecodeError, or a whole number of thousands of digits
+    except ValueError as error:  # TOMLDecodeError, or an integer with thousands of digits
         raise UserError(f"{where}: not valid TOML: {error}") from None
 
 
 def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
-    """`mapping` as a `cls`; every key and type is checked, and `where` (a file and section, or a flag) is named."""
+    """`mapping` as a `cls`, with every key and type checked. `where` (a file and section, or an option) is named in
+    errors."""
     if not isinstance(mapping, Mapping):
         raise UserError(f"{where}: must be a table, not {_shown(mapping)}")
     hints = _hints(cls)
@@ -131,7 +134,7 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
 
 
 def build_sections(classes: Mapping[str, type], mapping: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A whole configuration; `classes` maps each section to its dataclass, and an absent section gets its defaults."""
+    """A whole configuration. `classes` maps each section to its dataclass; an absent section gets the defaults."""
     for name in mapping:
         _check_known("section", name, classes, where)
     return {name: build(cls, mapping.get(name, {}), f"{where} [{name}]") for name, cls in classes.items()}
@@ -139,11 +142,11 @@ def build_sections(classes: Mapping[str, type], mapping: Mapping[str, Any], wher
 
 @dataclass(frozen=True)
 class Setting:
-    """One value that a user gives: by --set, as text, or in a file, where it has a type already."""
+    """One value from the user: text from --set, or already typed from a file."""
 
     names: tuple[str, ...]  # section and key, or section, table and key; a section alone sets nothing
     value: Any
-    where: str  # to be named in an error
+    where: str  # named in errors
     typed: bool = False
 
     @property
@@ -152,15 +155,15 @@ class Setting:
 
 
 def settings_in(text: str, where: str) -> list[Setting]:
-    """What a user's TOML file, named `where`, gives; sections and keys are checked where they are put in."""
+    """The settings in a user's TOML file, named `where`. Sections and keys are checked when they are applied."""
     settings = []
     for section, table in from_toml(text, where).items():
         refuse_if(
             not isinstance(table, dict),
-            f"{where}: {section!r} stands in no section; write it under one, such as [training]",
+            f"{where}: the key {section!r} belongs to no section; move it under one, such as [training]",
         )
         place = f"{where} [{section}]"
-        settings.append(Setting((section,), None, place, typed=True))  # also an empty one must be known
+        settings.append(Setting((section,), None, place, typed=True))  # even an empty section must be a known one
         for key, value in table.items():
             inner = value if isinstance(value, dict) and value else {None: value}
             for name, own in inner.items():
@@ -170,18 +173,18 @@ def settings_in(text: str, where: str) -> list[Setting]:
 
 
 def setting_of(given: str | Setting) -> Setting:
-    """`section.key=value` (or `section.table.key=value`) as a setting."""
+    """Parse `section.key=value` or `section.table.key=value`."""
     if isinstance(given, Setting):
         return given
     where = f"{SET}{given}"
     path, equals, value = given.partition("=")
     names = tuple(path.strip().split("."))
-    refuse_if(not equals or not 2 <= len(names) <= 3, f"{where}: must look like section.key=value")
+    refuse_if(not equals or not 2 <= len(names) <= 3, f"{where}: must have the form section.key=value")
     return Setting(names, value.strip(), where)
 
 
 def apply_sets(sections: Mapping[str, Any], sets: Iterable[str | Setting]) -> dict[str, Any]:
-    """`sections` (dataclasses) with each setting put in, later ones over earlier ones; none is changed."""
+    """A copy of `sections` (dataclasses) with the settings applied; later ones override earlier ones."""
     result = dict(sections)
     for setting in map(setting_of, sets):
         name, *names = setting.names
@@ -226,17 +229,17 @@ def _nearest(key: str, known: Iterable[str]) -> str:
 
 
 def _read(setting: Setting, hint: Any) -> Any:
-    """A setting's value as the annotation `hint` has it, or a UserError."""
+    """A setting's value, converted to the type `hint`; UserError if it does not fit."""
     return _checked(setting.value if setting.typed else _from_text(setting.value, hint), hint, setting.where)
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
-    """`value` as the annotation `hint` has it, or a UserError."""
+    """`value`, converted to the type `hint`; UserError if it does not fit."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
         return None if value is None else _checked(value, _but_none(hint), where)
     if origin is tuple and isinstance(value, list | tuple):
-        # A --set is named as it was typed; the value that does not fit tells which one is meant.
+        # Show a --set as it was typed; the rejected value tells which one it was.
         places = [where if where.startswith(SET) else f"{where}[{index}]" for index in range(len(value))]
         return tuple(_checked(item, args[0], place) for item, place in zip(value, places))
     if origin is dict and isinstance(value, Mapping):
@@ -250,25 +253,25 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
 
 
 def _as_float(value: Any) -> Any:
-    """A whole number is a float too, unless it is too large for one."""
+    """Accept an integer where a float is expected, unless it is too large for one."""
     return float(value) if type(value) is int and abs(value) <= sys.float_info.max else value
 
 
 def _but_none(hint: Any) -> Any:
-    """What an optional value is if it is there."""
+    """The type of an optional value without None."""
     return next(arg for arg in get_args(hint) if arg is not NoneType)
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a single value has exactly this type, so that true is no number; nan is none either."""
+    """Whether a single value has exactly this type: true is not a number, and NaN is not either."""
     if get_origin(hint) is Literal:
         return any(value == arg and type(value) is type(arg) for arg in get_args(hint))
     return type(value) is hint and not (hint is float and math.isnan(value))
 
 
 def _from_text(text: str, hint: Any) -> Any:
-    """What the text of a `--set` stands for where `hint` is wanted: no quotes needed, lists as `a,b` or `[a, b]`. Text
-    that is no such value stays text, for `_checked` to refuse."""
+    """The value that the text of a `--set` stands for, given the type `hint`. Quotes are optional; lists are `a,b` or
+    `[a, b]`. Text that does not parse stays text, and `_checked` refuses it."""
     origin, args = get_origin(hint), get_args(hint)
     if origin in UNIONS:
         return None if text.lower() in ("none", "") else _from_text(text, _but_none(hint))
@@ -312,7 +315,7 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Change:
-    """One key that two configurations have differently; None stands for 'not set'."""
+    """One key that differs between two configurations; None stands for 'not set'."""
 
     key: str
     old: Any
@@ -324,7 +327,8 @@ class Change:
 
 
 def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
-    """What changes from configuration `a` to `b` (sections as dataclasses or mappings), in `a`'s order, then `b`'s."""
+    """The changes from configuration `a` to `b` (sections are dataclasses or mappings), in the order of `a`, then of
+    `b`."""
     old, new = _flat(a), _flat(b)
     changes = [Change(key, old.get(key), new.get(key)) for key in {**old, **new}]
     return [one for one in changes if one.old != one.new or isinstance(one.old, bool) != isinstance(one.new, bool)]
@@ -343,31 +347,31 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How weights are learned, in pre-training and fine-tuning alike."""
+    """How weights are trained, in pre-training and fine-tuning alike."""
 
     optimizer: Literal["adamw", "muon", "lamb", "sgd"] = "adamw"
     rate: float = 2.5e-4
-    # halving: constant, halved every epoch once a validation loss has risen; root: 1 / (1 + .005 √step)
+    # halving: constant, then halved after every epoch once a validation loss has risen; root: 1 / (1 + .005 √step)
     schedule: Literal["cosine", "linear", "constant", "halving", "root"] = "cosine"
-    warmup_steps: int = 0  # if 0, `warmup` counts
-    warmup: float = 0.02  # part of the budget
-    final_rate: float = 0.0  # part of the peak rate that remains at the end
+    warmup_steps: int = 0  # if 0, `warmup` applies
+    warmup: float = 0.02  # share of the budget
+    final_rate: float = 0.0  # the last rate, as a share of the peak rate
     weight_decay: float = 0.01
-    beta1: float = 0.9  # sgd: its momentum
+    beta1: float = 0.9  # for sgd, the momentum
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 1.0
-    batch_size: int = 64  # sequences a step (fine-tuning: examples)
-    micro_batch: int = 0  # sequences at a time; 0: as many as fit a cache-friendly 4,096 tokens
+    batch_size: int = 64  # sequences per step (fine-tuning: examples)
+    micro_batch: int = 0  # sequences per micro-batch; 0: as many as fit 4,096 tokens, which stay in the cache
     dropout: float = 0.1
     save_seconds: float = 300.0
-    evaluations: int = 20  # validation passes spread over the run
-    bad_steps: int = 3  # steps with a non-finite loss or gradient that are skipped before stopping
+    evaluations: int = 20  # validations, spread evenly over the run
+    # stop after more steps than this with a non-finite loss or gradient; until then such steps are skipped
+    bad_steps: int = 3
     log_samples: bool = False  # write the ids of each step's samples to metrics.jsonl
 
     def check(self) -> None:
-        """UserError for what no run can train with: all but `dropout`, which the model it is of checks
-        (`ModelConfig.check`)."""
+        """UserError for values that no run can train with. `dropout` is checked by its model (`ModelConfig.check`)."""
         check_range("training", self, "at least 1", "batch_size")
         check_range("training", self, "at least 0", "micro_batch", "warmup_steps", "evaluations", "bad_steps")
         check_range("training", self, "at least 0", "weight_decay", "clip", "save_seconds")
@@ -378,11 +382,11 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """How pre-training goes on from another run, with new text (`--from`)."""
+    """How pre-training continues from another run, on new text (`--from`)."""
 
-    rate_decay: float = 1.0  # each group of layers learns at 1/this of the rate of the group above (ULMFiT: 2.6)
-    vocabulary: Literal["kept", "new"] = "kept"  # new: learned from the new text; known pieces keep their rows
+    rate_decay: float = 1.0  # each layer group learns at 1/rate_decay of the rate of the group above (ULMFiT: 2.6)
+    vocabulary: Literal["kept", "new"] = "kept"  # new: learned from the new text; known pieces keep their embeddings
 
     def check(self) -> None:
-        """UserError for what no run can go on with."""
+        """UserError for settings that no run can continue with."""
         check_range("start", self, "above 0", "rate_decay")

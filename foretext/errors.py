@@ -1,12 +1,12 @@
 """Errors that a user can cause.
 
-Everything a user can get wrong ends in a `UserError`: one line that says what is wrong, where (file, row, field)
-and what to do. The command line prints that line and exits with `code`; nothing else in the package catches it.
-Broken invariants are `assert`s, not user errors.
+Every user mistake ends in a `UserError`: one line that says what is wrong, where (file, row, field) and what to do. The
+command line prints that line and exits with `code`; nothing else in the package catches it. Broken invariants are
+`assert`s, not user errors.
 
-Exit codes: 0 done; 1 a fault of foretext itself; 2 a mistake in the input or the arguments; 3 training stopped because
-a loss was not finite; 4 the machine could not do it (disk full, out of memory); 130 after Ctrl-C and 143 after SIGTERM,
-with a checkpoint written if training had begun; 141 when whoever reads the output closes it.
+Exit codes: 0 done; 1 a bug in foretext; 2 a mistake in the input or the arguments; 3 training stopped because the loss
+was not finite; 4 a limit of the machine (disk full, out of memory); 130 after Ctrl-C and 143 after SIGTERM, with a
+checkpoint if training had begun; 141 if the reader closed standard output.
 """
 
 import difflib
@@ -30,14 +30,14 @@ class UserError(Exception):
 
 
 def refuse_if(wrong: object, message: str, code: int = EXIT_USER) -> None:
-    """UserError with this message if anything is `wrong`."""
+    """UserError with this message if `wrong` is true."""
     if wrong:
         raise UserError(message, code)
 
 
 def check_range(section: str, config: object, said: str, *names: str) -> None:
-    """UserError unless these numbers of a section ("": of none) are finite and as `said`, such as "at least 0 and below
-    1"."""
+    """UserError unless these numbers are finite and within the bounds `said`, such as "at least 0 and below 1".
+    `section` is named in the message ("": none)."""
     bounds = [part.rsplit(" ", 1) for part in said.split(" and ")]
     for name in names:
         value = getattr(config, name)
@@ -51,29 +51,35 @@ def check_range(section: str, config: object, said: str, *names: str) -> None:
 class Interrupted(Exception):
     """Work ended early on a signal; `code` is the exit code (130 or 143).
 
-    `where` holds everything so far; None if nothing was kept, because training had not begun or has no directory.
+    `where` is the run that holds the work so far; None if nothing was kept because training had not begun or has no
+    directory.
     """
 
-    def __init__(self, code: int, where: str | None, then: str = "go on with --resume") -> None:
-        kept = f"everything so far is in {where}; {then}" if where else "nothing was kept; give the same command again"
+    def __init__(self, code: int, where: str | None, then: str = "continue with --resume") -> None:
+        kept = f"everything so far is in {where}; {then}" if where else "nothing was saved; run the same command again"
         super().__init__(f"stopped by a signal; {kept}")
         self.code = code
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like `name`, whatever its case; None where none is like it."""
+    """The known name most like `name`, ignoring case; None if none is similar."""
     folded = {one.strip().casefold(): one for one in known}
     found = difflib.get_close_matches(name[:200].strip().casefold(), list(folded), n=1, cutoff=0.5)
     return folded[found[0]] if found else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """What is put behind a misspelt name in a message."""
+    """The hint after a misspelt name in a message."""
     near = closest(name, known)
     return f" (did you mean {near!r}?)" if near else ""
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `2,000 steps`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def refuse(given: Mapping[str, object], why: str) -> None:
-    """UserError for the first of these options that was given, which would be ignored."""
+    """UserError for the first of these options that was given: it would be ignored."""
     for option, value in given.items():
         refuse_if(value is not None, f"{option} {why}")

@@ -1,7 +1,7 @@
-"""A pre-trained run as `ft.pretrain` and `ft.load` give it: everything that can be asked of it, and `finetune`.
+"""A pre-trained run, as `ft.pretrain` and `ft.load` return it: everything that it can be asked, and `finetune`.
 
-Each method checks what it was given and leaves the work to the room that does it; where systems differ in how a text is
-scored, their objective says so.
+Each method checks its arguments and leaves the work to the right room. Where systems differ in how they score a text,
+their objective decides.
 """
 
 from __future__ import annotations
@@ -52,13 +52,16 @@ class LanguageModel(GivesVectors):
         self.path = path
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
-        """For each position the scores of the next token (ELMo: by its forward direction), or (masked systems) of the
-        token that stands there, or (XLNet) of that token by those before it: float32 [len(ids), vocabulary]."""
+        """The logits at each position, float32 [len(ids), vocabulary]. They predict the next token (ELMo: in its
+        forward direction); for masked systems the token at that position; for XLNet the token at that position from
+        those before it."""
         context = reach_of(self.model)
         try:
             numbers = [operator.index(number) for number in ids]
         except TypeError:
-            raise UserError("logits takes token ids, whole numbers as lm.model.tokenizer.encode(text) gives") from None
+            raise UserError(
+                "logits takes token ids: integers, such as lm.model.tokenizer.encode(text) returns"
+            ) from None
         if not numbers or (context is not None and len(numbers) > context):
             most = "at least 1 id" if context is None else f"between 1 and {context} ids (the context)"
             raise UserError(f"logits takes {most}, not {len(numbers)}")
@@ -75,7 +78,7 @@ class LanguageModel(GivesVectors):
         ids_1T = torch.tensor([numbers], device=next(trunk.parameters()).device)
         with torch.no_grad():
             found = objective.eval().logits(trunk, ids_1T, model.info.direction).float().cpu().numpy()
-        unsaid = model.model_config.vocabulary - found.shape[1]  # words that are read and not predicted
+        unsaid = model.model_config.vocabulary - found.shape[1]  # words that the model reads but never predicts
         return np.pad(found, ((0, 0), (0, unsaid)), constant_values=-np.inf) if unsaid else found
 
     def perplexity(
@@ -86,14 +89,14 @@ class LanguageModel(GivesVectors):
         reporter: Reporter | None = None,
         memory: int | None = None,
     ) -> Perplexity:
-        """Perplexity per token and per word, and bits per byte; each text is a document. Of a masked system
-        pseudo-perplexity: each token is masked alone, which takes a reading of its window for every token. Of one that
-        reads both ways, each by itself (ELMo): of both directions together. Of XLNet: of the left-to-right order.
-        `memory`: how many tokens before each Transformer-XL sees, if not as many as it was configured with."""
+        """Perplexity per token and per word, and bits per byte; each text is a document. For a masked system it is
+        pseudo-perplexity: each token is masked alone, and the model reads its window once per token. For ELMo it is the
+        mean of both directions, for XLNet the left-to-right order. `memory`: tokens of memory for Transformer-XL, if
+        not as configured."""
         return perplexity(self.model, given_texts(texts, "texts"), stride, progress, reporter, memory)
 
     def fill(self, text: str, top: int = 5) -> Filled:
-        """The best `top` pieces for each blank ([MASK]; <mask> for RoBERTa and XLNet) of `text`, with probabilities."""
+        """The `top` best pieces for each blank of `text` ([MASK]; <mask> for RoBERTa and XLNet), with probabilities."""
         return fill(self.model, _one_text(text, "text"), top)
 
     def stream(
@@ -107,13 +110,13 @@ class LanguageModel(GivesVectors):
         stop: str | Sequence[str] = (),
         repetition_penalty: float = 1.0,
     ) -> Iterator[str]:
-        """The continuation of `prompt`, piece by piece; it begins with the space that belongs between them, if any."""
+        """The continuation of `prompt`, piece by piece. It starts with a space if one belongs between the two."""
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
         return generate_text(self.model, _one_text(prompt, "prompt"), sampling)
 
     def facing(self, direction: str) -> LanguageModel:
-        """The same model to read in the other direction, where it has both (ELMo): `lm.facing("backward").generate(…)`
-        writes what stands before a prompt."""
+        """The same model reading in the other direction, for systems with both (ELMo):
+        `lm.facing("backward").generate(…)` writes what comes before a prompt."""
         return LanguageModel(facing(self.model, direction), self.path)
 
     def generate(
@@ -127,8 +130,8 @@ class LanguageModel(GivesVectors):
         stop: str | Sequence[str] = (),
         repetition_penalty: float = 1.0,
     ) -> str:
-        """The continuation of `prompt` (a right-to-left model: what stands before it): the two put together read
-        right."""
+        """The continuation of `prompt`; for a right-to-left model, the text before it. It includes the space between
+        the two."""
         return "".join(self.stream(prompt, max_tokens, temperature, top_k, top_p, seed, stop, repetition_penalty))
 
     def generate_many(
@@ -142,7 +145,7 @@ class LanguageModel(GivesVectors):
         stop: str | Sequence[str] = (),
         repetition_penalty: float = 1.0,
     ) -> list[Written]:
-        """Continuations of several prompts at once, with the log-probability of each token and how each ended."""
+        """Continuations of several prompts at once, with each token's log-probability and how each one ended."""
         sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, _stops(stop), repetition_penalty)
         return list(write_in_turn(self.model, given_texts(prompts, "prompts"), sampling))
 
@@ -154,12 +157,12 @@ class LanguageModel(GivesVectors):
         stop: str | Sequence[str] = (),
         repetition_penalty: float = 1.0,
     ) -> list[tuple[Written, float]]:
-        """The most likely continuations that a search with so many beams finds, best first, and their scores."""
+        """The best continuations that a search with this many beams finds, best first, with their scores."""
         sampling = Sampling(max_tokens, stop=_stops(stop), repetition_penalty=repetition_penalty)
         return beam_search(self.model, _one_text(prompt, "prompt"), beams, sampling)
 
     def translate(self, texts: str | Sequence[str], beams: int = 5, progress: Progress | None = None) -> list[str]:
-        """A translation of each text, by a run that was trained to translate (cove); one beam is greedy search."""
+        """A translation of each text, by a run that was trained to translate (cove). One beam is greedy search."""
         return translate_lines(self.model, given_texts(texts, "texts"), beams, progress)
 
     def translation_attention(
@@ -169,8 +172,8 @@ class LanguageModel(GivesVectors):
         beams: int = 5,
         progress: Progress | None = None,
     ) -> list[TranslationAttention]:
-        """For each text where the decoder looks for each word that it writes: `weights` [target words, source words],
-        of the run's own translation, as `translate` gives it, or of the one in `targets`."""
+        """For each text, where the decoder attends when it writes each target word: `weights` [target words, source
+        words]. The translation is the run's own, as from `translate`, or the one in `targets`."""
         given = None if targets is None else given_texts(targets, "targets")
         return translation_attention(self.model, given_texts(texts, "texts"), beams, given, progress)
 
@@ -183,31 +186,30 @@ class LanguageModel(GivesVectors):
         errors: str = "strict",
         progress: Progress | None = None,
     ) -> TranslationScores:
-        """Loss, perplexity and BLEU on two files, line n of one the translation of line n of the other. `language` of
-        the target chooses how BLEU tells words apart (zh, ja, ko)."""
+        """Loss, perplexity and BLEU on two files; line n of the one is the translation of line n of the other.
+        `language`: the target language, if BLEU must segment it (zh, ja, ko)."""
         return score_files(self.model, source, target, beams, language, errors, progress)
 
     @property
     def knowledge(self) -> TextKnowledge | None:
-        """What the run knows of whole words, if its system learns vectors of them: words, vectors, counts, topics."""
+        """The run's word-level knowledge, if its system has any: words, vectors, counts, topics."""
         model = self.model
         return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
 
     def nearest(
         self, words: str | Sequence[str], n: int = 10, minus: str | Sequence[str] = ()
     ) -> list[tuple[str, float]]:
-        """The words whose vectors are nearest to these words' together, without those of `minus`, and their cosines
+        """The words whose vectors are nearest to the sum of these words minus those of `minus`, with cosines
         (word2vec)."""
         return self._words.nearest(given_texts(words, "words"), given_texts(minus, "minus"), n)
 
     def word_scores(self, file: str | Path) -> Similarity | Analogies:
-        """How well the vectors of words (word2vec) agree with people: a file of word pairs with scores, or of
-        analogies."""
+        """How well word vectors (word2vec) agree with people, on a file of scored word pairs or of analogies."""
         return judged_file(self._words, Path(file))
 
     @cached_property
     def _words(self) -> WordSpace:
-        """The vectors of the run, or those beside it; UserError where a word has none of its own."""
+        """The run's word vectors, or those learned beside it; UserError if there are none."""
         beside = own_words(self.path)
         model = self.model if beside is None else pretrained_model(beside)
         return WordSpace(*words_of(model, model.where), model.where)
@@ -239,17 +241,22 @@ class LanguageModel(GivesVectors):
         reporter: Reporter | None = None,
         stopping: StopRequest | None = None,
     ) -> TaskModel:
-        """Teaches the model a task. `rows`: a file, or rows as `rows_from` (tagging: `sentences_from`, span:
-        `questions_from`) takes them. `plan`: a way of transfer by its name (gpt, ulmfit), or
-        `paper`: as the system's own paper has it. `metric`: what the best epoch
-        is chosen by, if not the layout's or the task's own. `hold_out`: the part of the rows to validate on where
-        `valid` is None, if not .15; 0 trains on all and keeps the last epoch. `unlabelled`: texts that teach another
-        view, beside views (None: those of pre-training, unless views are named; (): none); for a system that learns
-        from rows and text at once (cvt) sentences, as `read_sentences` gives them. `also`: other tasks, for such a
-        system. `views` (ngrams, lsa, vectors, states): what one head reads of each row instead of training the trunk;
-        with `tuned` among them the trunk is trained too; () trains it alone. `vectors`: with `views` a word2vec run,
-        where lsa and vectors come from; else a file of word vectors, or such a run, that a task's own
-        model (elmo, cove) reads beside the states."""
+        """Fine-tune the model on a task.
+
+        `rows`: a file, or data as `rows_from` takes it (tagging: `sentences_from`, span: `questions_from`). `plan`: a
+        way of transfer (gpt, ulmfit), or `paper`: as in the system's own paper. `metric`: what chooses the best epoch,
+        if not the layout's or the task's own. `hold_out`: the share of rows to validate on if `valid` is None (default
+        .15); 0 trains on all rows and keeps the last epoch.
+
+        `views` (ngrams, lsa, vectors, states): one head reads these views of each row, and the trunk is not trained.
+        With `tuned` among them the trunk is trained too; with () it is trained alone. `vectors`: with `views`, the
+        word2vec run that lsa and vectors come from; otherwise a file of word vectors, or such a run, for a task model
+        (elmo, cove) to read beside the states.
+
+        `unlabelled`: with views, texts that teach one more view (None: the text of pre-training, unless `views` is
+        given; (): none). For a system that learns from rows and text together (cvt), sentences as from
+        `read_sentences`. `also`: further tasks, for such a system.
+        """
         format = layout_name(format)
         task = kind_of(task, format)
         request = FinetuneRequest(

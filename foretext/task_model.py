@@ -1,7 +1,7 @@
-"""A fine-tuned run as `ft.load` and `finetune` give it: it reads rows as it was trained to, predicts and is scored; one
-of a system that is not pre-trained gives vectors too.
+"""A fine-tuned run, as `ft.load` and `finetune` return it. It reads rows as it did in training, predicts, and computes
+metrics. Runs of systems without pre-training (cvt) also give vectors.
 
-What differs between kinds of task is asked of their family (`tasks/family.py`).
+Everything that differs between kinds of task is left to their family (`tasks/family.py`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TaskModel(GivesVectors):
     """A fine-tuned run."""
 
     def __init__(self, model: SavedModel, path: Path | None, others: Sequence[TaskModel] = ()) -> None:
-        """`others`: what they predict is averaged with this one's."""
+        """`others`: further models of the task, whose predictions are averaged with this one's."""
         self.model = model
         self.path = path
         self.others = tuple(others)
@@ -34,10 +34,10 @@ class TaskModel(GivesVectors):
         self.family = family_of(self.task)
 
     def averaged_with(self, *others: TaskModel) -> TaskModel:
-        """A model that predicts the mean of what this one and these predict: ULMFiT's forward and backward model."""
+        """A model that averages its predictions with those of others, such as ULMFiT's forward and backward models."""
         refuse_if(
             not self.family.averages,
-            f"what several runs say has no mean in {self.task}: --with is for tasks with one label a row; leave it out",
+            f"predictions of {self.task} cannot be averaged: --with needs a task with one label per row; leave it out",
         )
         for number, other in enumerate(others, 2 + len(self.others)):
             if other.task != self.task or other.labels != self.labels:
@@ -54,7 +54,7 @@ class TaskModel(GivesVectors):
 
     @property
     def draws_confusion(self) -> bool:
-        """Whether its scores have a confusion matrix."""
+        """Whether its metrics have a confusion matrix."""
         return self.family.draws_confusion(self.model.task_config)
 
     def rows(
@@ -64,8 +64,8 @@ class TaskModel(GivesVectors):
         columns: dict[str, str] | None = None,
         format: str | None = None,
     ) -> list[Any]:
-        """Rows of a file laid out like the training file or under the task's own column names, or of Python data;
-        `columns` or `format` say that a file is laid out otherwise (`format="none"`: by the task's own names)."""
+        """Rows of a file or of Python data. By default a file is read like the training file, or by the task's own
+        column names; `columns` or `format` override that (`format="none"`: by the task's own names)."""
         reading = self.reading(need_labels, columns, format)
         if isinstance(data, str | Path):
             return self.family.read(Path(data), reading).rows
@@ -78,12 +78,12 @@ class TaskModel(GivesVectors):
         format: str | None = None,
         errors: str = "strict",
     ) -> Reading:
-        """How this run reads rows: what it remembers of its training file counts where nothing is given."""
+        """How this run reads rows. What is not given here is taken from the training file."""
         return Reading(self.task, columns, format, self.model.task_config, need_labels, errors)
 
     def predictions(self, data: Any, progress: Progress | None = None, reporter: Reporter | None = None) -> Predictions:
-        """Values and probabilities of a file's rows or of Python data, as `predict` takes them; labels that they may
-        have play no part. `reporter` hears of the encoding, and of rows that had to be cut."""
+        """Predictions and probabilities for a file's rows or Python data, as in `predict`. Labels in the rows are
+        ignored. `reporter` is told about progress and about rows that were cut."""
         return self._predictions(self.rows(data), False, progress, reporter)
 
     def _predictions(
@@ -97,17 +97,17 @@ class TaskModel(GivesVectors):
         return self.family.averaged([own, *others])
 
     def explain(self, data: Any) -> list[Any]:
-        """Why each row is predicted so, in a line: what each view adds, and the words that count most; of tags a list
-        of lines, one for each word."""
+        """One line per row that explains its prediction: what each view adds, and the most important words. For tags: a
+        list of lines, one per word."""
         return view_reasons(self.model, self.rows(data))
 
     def predict(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
-        """Class names, numbers of choices (from 1), scores, lists of tags, or texts of answers. `columns`, `format`: as
+        """Class names, choice numbers (from 1), scores, lists of tags, or answer texts. `columns` and `format` are as
         in `rows`."""
         return self.family.values(self.predictions(self.rows(data, False, columns, format)))
 
     def predict_proba(self, data: Any, columns: dict[str, str] | None = None, format: str | None = None) -> np.ndarray:
-        """Probabilities [rows, classes], in the order of `labels`; choices in their own order."""
+        """Probabilities [rows, classes], in the order of `labels`; for choices, in their own order."""
         rows = self.rows(data, False, columns, format)
         _, scores = self._scores(rows, False)
         own = self.family.probabilities(scores, self.model.task_config)
@@ -123,7 +123,7 @@ class TaskModel(GivesVectors):
         metric: str | None = None,
         reporter: Reporter | None = None,
     ) -> Scores:
-        """The task's metrics on labelled rows; `metric`: the main one, if not that of the fine-tuning."""
+        """The task's metrics on labelled rows. `metric`: the main metric, if not that of the fine-tuning."""
         rows = self.rows(data, True, columns, format)
         if metric is not None:
             check_metric(metric, self.family.metrics(self.model.task_config))
@@ -132,8 +132,8 @@ class TaskModel(GivesVectors):
         return scores if metric is None else with_main(scores, metric)
 
     def check_gives_vectors(self) -> None:
-        """UserError for several runs, and for one whose system is pre-trained: only others (cvt) give vectors here."""
-        refuse_if(self.others, "vectors of several runs have no mean: ask each of them for its own")
+        """UserError unless this is a single run of a system without pre-training (cvt): others give none here."""
+        refuse_if(self.others, "the vectors of several runs cannot be averaged: ask each run for its own")
         super().check_gives_vectors()
 
     def _scores(

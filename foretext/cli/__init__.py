@@ -1,1 +1,1 @@
-"""The command line: one function a verb; `app.py` names them all."""
+"""The command line: one function per verb, listed in `app.py`."""

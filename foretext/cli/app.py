@@ -1,6 +1,6 @@
-"""The command line: its verbs in the order of `--help`. A verb builds a request, calls one function and prints what
-comes back; torch is imported only by verbs that need it. Whatever goes wrong ends as one line on standard error and a
-documented exit code."""
+"""The command line: its verbs in the order of `--help`. A verb builds a request, calls one function and prints the
+result. Only verbs that need torch import it. Every failure ends as one line on standard error and a documented exit
+code."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ VERBS: dict[str, Callable[..., None]] = {
     "systems": systems,
     "demo": demo,
 }
-THEIRS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}  # the harness's options
+# the options of lm-evaluation-harness
+THEIRS = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 for name, verb in VERBS.items():
     app.command(name, context_settings=THEIRS if verb is lm_eval else None)(verb)
 
@@ -81,11 +82,11 @@ def root(
 
 
 class OutputError(UserError):
-    """Standard output cannot be written."""
+    """Writing to standard output failed."""
 
 
 class _Output:
-    """Standard output; what fails in writing to it says so, since the system's error does not name it."""
+    """Standard output whose write errors say so: the system's own error does not name the stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -116,12 +117,12 @@ class _Output:
 
 
 def _drop_output() -> None:
-    """What is still buffered must not fail at the interpreter's end."""
+    """Discard what is still buffered, so that flushing it at interpreter exit cannot fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def main() -> None:
-    """The program `foretext`. Whatever goes wrong is one line on standard error and an exit code."""
+    """The program `foretext`. Every failure becomes one line on standard error and an exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal that cannot show a character is no reason to stop
             stream.reconfigure(errors="backslashreplace")
@@ -130,7 +131,7 @@ def main() -> None:
             code = _invoke()
             sys.stdout.flush()
     except BrokenPipeError:
-        _drop_output()  # whoever read the output wants no more
+        _drop_output()  # the reader closed the pipe
         code = EXIT_BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
         message, code = explained(error)
@@ -143,7 +144,7 @@ def main() -> None:
 
 
 def _invoke() -> int:
-    """The verb itself. Typer's own `main` is left out, since it answers closed pipes and Ctrl-C in its own way."""
+    """Run the verb. Typer's own `main` is not used: it handles closed pipes and Ctrl-C differently."""
     command = typer.main.get_command(app)
     try:
         with command.make_context("foretext", spread(sys.argv[1:])) as context:
@@ -154,8 +155,8 @@ def _invoke() -> int:
 
 
 def spread(arguments: list[str]) -> list[str]:
-    """`finetune ROWS --text A B C`, which a shell makes of a pattern, as `--text A --text B --text C`. Where no file
-    stands in front, what follows the first text may be the rows, and nothing is changed."""
+    """Rewrite `finetune ROWS --text A B C`, which a shell makes of a glob, as `--text A --text B --text C`. If no file
+    comes before `--text`, a later argument may be the rows, so nothing is changed."""
     if len(arguments) < 2 or arguments[0] != "finetune" or arguments[1].startswith("-"):
         return arguments
     found: list[str] = []
@@ -169,12 +170,13 @@ def spread(arguments: list[str]) -> list[str]:
 
 
 def explained(error: BaseException) -> tuple[str, int]:
-    """The line for a user, and the exit code."""
+    """The error line for the user, and the exit code."""
     if isinstance(error, UserError | Interrupted):
         return str(error), error.code
     if isinstance(error, KeyboardInterrupt | typer.Abort):
         return "interrupted", 130
-    # Typer's usage errors are click's, or those of its own copy of click, by version: told by their shape.
+    # Depending on its version, Typer raises click's usage errors or those of a bundled copy of click. We recognise both
+    # by their attributes.
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         message = " ".join(error.format_message().split()).removesuffix(".")
         context = getattr(error, "ctx", None)
@@ -188,8 +190,8 @@ def explained(error: BaseException) -> tuple[str, int]:
         return f"{where}{error.strerror or error}", EXIT_MACHINE
     said = " ".join(str(error).split())
     return (
-        f"internal error ({type(error).__name__}: {said}), which is a fault of foretext, not yours; "
-        f"{TRACEBACK}=1 shows where",
+        f"internal error ({type(error).__name__}: {said}): a bug in foretext, not your mistake; {TRACEBACK}=1 shows "
+        "where",
         EXIT_BUG,
     )
 

@@ -1,4 +1,4 @@
-"""`foretext attention`: where each token looks, as a page."""
+"""`foretext attention`: an HTML page that shows where each token attends."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from foretext.text.corpus.text_files import write_whole
 
 def attention(
     run: RunArgument,
-    text: Annotated[str, typer.Argument(help="The text to look at.")],
-    out: Annotated[Path, typer.Option(help="An .html file.")],
+    text: Annotated[str, typer.Argument(help="The text to show.")],
+    out: Annotated[Path, typer.Option(help="The .html file to write.")],
     target: Annotated[
-        str | None, typer.Option(help="For cove: the translation to look at; without it the run's own.")
+        str | None, typer.Option(help="With cove: a translation to show instead of the run's own.")
     ] = None,
 ) -> None:
-    """Where each token looks, by layer and head, as a page; of cove, each word of the translation."""
+    """Write a page that shows where each token attends, by layer and head (cove: each word of the translation)."""
     from foretext.api import load
     from foretext.evaluate.attention_page import attention_page
 

@@ -1,4 +1,4 @@
-"""`foretext demo`: everything, on text that is already here."""
+"""`foretext demo`: every step, on text that is already on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from foretext.cli.output import Stopper
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("demo-out"),
 ) -> None:
-    """Everything, on text that is already on this machine: at most 15 minutes on 2 cores."""
+    """Run every step on text that is already on this machine (at most 15 minutes on 2 cores)."""
     from rich.console import Console
 
     from foretext.demo.runner import Demo

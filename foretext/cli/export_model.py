@@ -1,4 +1,4 @@
-"""`foretext export`: a run's model for other libraries."""
+"""`foretext export`: write a run's model for other libraries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from foretext.cli.output import show_notes
 
 def export(
     run: RunArgument,
-    out: Annotated[Path, typer.Option(help="The folder to make; of word vectors, the file.")],
-    to: Annotated[str, typer.Option(help="hf (for transformers), or for word vectors word2vec, glove, gensim.")] = "hf",
+    out: Annotated[Path, typer.Option(help="The folder to make (for word vectors: the file).")],
+    to: Annotated[str, typer.Option(help="hf (for transformers); for word vectors word2vec, glove or gensim.")] = "hf",
 ) -> None:
     """Write a run's model for other libraries."""
     from foretext.interop.exchange import export_model

@@ -11,7 +11,7 @@ import typer
 
 from foretext.cli.input import Documents, Errors, RunArgument, TextColumn, check_output, read_texts
 from foretext.cli.output import Terminal, progress
-from foretext.errors import UserError, refuse_if
+from foretext.errors import UserError, counted, refuse_if
 from foretext.text.corpus.text_files import write_whole
 
 if TYPE_CHECKING:
@@ -22,21 +22,21 @@ Number = TypeVar("Number", int, float)
 
 def features(
     run: RunArgument,
-    file: Annotated[Path, typer.Argument(help="Text: a document a vector.")],
-    out: Annotated[Path, typer.Option(help="A .parquet file.")],
+    file: Annotated[Path, typer.Argument(help="Text; each document gets one vector.")],
+    out: Annotated[Path, typer.Option(help="The .parquet file to write.")],
     layers: Annotated[
-        str, typer.Option(help="Layers to take, as 4 or 0,4,12 (0: the embeddings); without it the top.")
+        str, typer.Option(help="Layers to use, such as 4 or 0,4,12 (0: the embeddings; default: the top layer).")
     ] = "",
-    weights: Annotated[str, typer.Option(help="What each layer counts, as .2,.8; without it all alike.")] = "",
+    weights: Annotated[str, typer.Option(help="Weight of each layer, such as .2,.8 (default: equal).")] = "",
     each: Annotated[
-        bool, typer.Option("--each", help="A column for each layer (without --layers: all) instead of their sum.")
+        bool, typer.Option("--each", help="One column per layer (without --layers: all layers) instead of their sum.")
     ] = False,
-    words: Annotated[bool, typer.Option("--words", help="A vector for each word instead of each text.")] = False,
+    words: Annotated[bool, typer.Option("--words", help="One vector per word instead of per text.")] = False,
     text_column: TextColumn = None,
     documents: Documents = "auto",
     errors: Errors = "strict",
 ) -> None:
-    """Vectors of texts or of words: means of the states of a layer, or of a mix of layers."""
+    """Write vectors of texts or of words: mean states of one layer, or of a mix of layers."""
     import numpy as np
     import polars
 
@@ -48,11 +48,11 @@ def features(
         out.suffix.lower() not in (".parquet", ".pq"),
         f"{out}: vectors are written as Parquet; give a name that ends in .parquet",
     )
-    chosen, counted = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
+    chosen, factors = _numbers(layers, "--layers", int), _numbers(weights, "--weights", float)
     loaded = load(run)
     loaded.check_gives_vectors()
     model = loaded.model
-    mix = LayerMix(tuple(chosen), tuple(counted), each)
+    mix = LayerMix(tuple(chosen), tuple(factors), each)
     widths = list(dict.fromkeys(mix.widths(model)))
     texts = read_texts([str(file)], text_column, documents, errors)
     told = progress("computing vectors")
@@ -71,18 +71,18 @@ def features(
     data = io.BytesIO()
     table.write_parquet(data)
     write_whole(out, data.getvalue())
-    typer.echo(f"{len(table):,} vectors of {' or '.join(map(str, widths))} numbers in {out}", err=True)
+    typer.echo(f"{counted(len(table), 'vector')} of {' or '.join(map(str, widths))} dimensions in {out}", err=True)
 
 
 def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[Number]:
     try:
         return [kind(part) for part in written.split(",")] if written.strip() else []
     except ValueError:
-        raise UserError(f"{option} {written!r}: numbers with commas between them are wanted, as 0,4") from None
+        raise UserError(f"{option} {written!r}: give numbers separated by commas, such as 0,4") from None
 
 
 def _places_of_words(found: list[WordVectors]) -> dict[str, list[Any]]:
-    """A row a word: which text it is of (from 1), and where it stands there in characters."""
+    """One row per word: the number of its text (from 1) and its character offsets there."""
     return {
         "text": [number for number, one in enumerate(found, 1) for _ in one.words],
         "word": [word for one in found for word in one.words],

@@ -1,4 +1,4 @@
-"""`foretext fill`: what a masked model puts into blanks."""
+"""`foretext fill`: what a masked model predicts for blanks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from foretext.cli.output import show, visible
 
 def fill(
     run: RunArgument,
-    text: Annotated[str, typer.Argument(help="A text with a blank or several: [MASK], or <mask> for RoBERTa.")],
-    top: Annotated[int, typer.Option(help="How many candidates a blank.")] = 5,
+    text: Annotated[
+        str, typer.Argument(help="A text with one or more blanks: [MASK], or <mask> for RoBERTa and XLNet.")
+    ],
+    top: Annotated[int, typer.Option(help="How many candidates per blank.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """What a masked model would put into the blanks of a text, with probabilities."""
+    """Show what a masked model predicts for each blank of a text, with probabilities."""
     found = language_model(run).fill(text_argument(text, "TEXT"), top)
     lines = [
         line

@@ -1,4 +1,4 @@
-"""`foretext finetune`: a task model of labelled rows and a pre-trained run."""
+"""`foretext finetune`: train a pre-trained run on a task with labelled rows."""
 
 from __future__ import annotations
 
@@ -32,59 +32,78 @@ from foretext.plan import NO_TEXT, VIEWS_ALONE, views_named
 
 
 def finetune(
-    run: Annotated[Path | None, typer.Argument(help="The pre-trained run; left out with --system.")] = None,
+    run: Annotated[Path | None, typer.Argument(help="The pre-trained run; leave it out with --system.")] = None,
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="Labelled rows: csv, tsv, jsonl, parquet, --format; CoNLL columns; SQuAD JSON.", show_default=False
+            help="Labelled rows: csv, tsv, jsonl, parquet, or a published --format; CoNLL columns "
+            "for tagging; SQuAD JSON for span.",
+            show_default=False,
         ),
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option(help="Needed: classification, entailment, similarity, choice, regression, tagging, span."),
+        typer.Option(help="Required: classification, entailment, similarity, choice, regression, tagging or span."),
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/task"),
-    valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % are held out.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Validation rows; without it 15 % of FILE is held out.")] = None,
     part: Annotated[
-        float | None, typer.Option("--hold-out", help="Another part than .15; 0: none, the last epoch is kept.")
+        float | None,
+        typer.Option(
+            "--hold-out",
+            help="Share of the rows to hold out (default 0.15). 0: train on all rows and keep the last epoch.",
+        ),
     ] = None,
     plan: Annotated[
-        str | None, typer.Option(help="A way of transfer: paper, gpt, ulmfit; without it the size's own.")
+        str | None, typer.Option(help="How to transfer: paper, gpt or ulmfit (default: as the run's size does it).")
     ] = None,
     lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
-    direction: Annotated[str | None, typer.Option(help="elmo: which direction has λ·L1, forward or backward.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Transfer the embeddings and the first n blocks only.")] = None,
+    direction: Annotated[
+        str | None, typer.Option(help="elmo: the direction whose language-model loss is λ·L1, forward or backward.")
+    ] = None,
+    layers: Annotated[int | None, typer.Option(help="Transfer only the embeddings and the first n blocks.")] = None,
     from_scratch: Annotated[
-        bool, typer.Option("--from-scratch", help="RUN's shape and tokenizer, new weights.")
+        bool, typer.Option("--from-scratch", help="Keep RUN's configuration and tokenizer, but draw new weights.")
     ] = False,
     system: Annotated[
-        str | None, typer.Option(help="Instead of RUN: a new model (cvt, …), or views alone: views.")
+        str | None,
+        typer.Option(help="Instead of RUN: a new model of this system (cvt), or views for views without a trunk."),
     ] = None,
-    size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small, paper.")] = None,
+    size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small or paper.")] = None,
     text: Annotated[
         list[str] | None,
-        typer.Option(help="With --system views: unlabelled text to learn words and topics of; else the rows' texts."),
+        typer.Option(
+            help="With --system views: unlabelled text to learn word vectors and topics from (default: the rows' own "
+            "texts)."
+        ),
     ] = None,
     text_column: TextColumn = None,
-    minutes: Annotated[float | None, typer.Option(help="With --system views: for that text (the default: 1).")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="With --system views: minutes to learn from --text (default 1).")
+    ] = None,
     unlabelled: Annotated[
         list[str] | None,
         typer.Option(
-            help="Text to learn from too: of views as pretrain reads it (without it that of pre-training; none: none); "
-            "of cvt a sentence a line."
+            help="Unlabelled text to learn from as well. With views: files as pretrain reads them (default: the text "
+            "of pre-training; none: no text). With cvt: one sentence per line."
         ),
     ] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option(help="With --system cvt: another task beside it, as tagging=names.txt or names.txt:tag=2."),
+        typer.Option(
+            help="With --system cvt: another task to train on as well, such as tagging=names.txt or names.txt:tag=2."
+        ),
     ] = None,
     vectors: Annotated[
         Path | None,
-        typer.Option(help="Word vectors, a file or a word2vec run: for --views, elmo, cove, --system cvt."),
+        typer.Option(help="Word vectors, a file or a word2vec run: for --views, elmo, cove and --system cvt."),
     ] = None,
     views: Annotated[
         str | None,
-        typer.Option(help="One head over some of ngrams,lsa,vectors,states,tuned (tuned: RUN fine-tuned); or none."),
+        typer.Option(
+            help="Train one head over some of ngrams,lsa,vectors,states,tuned (tuned: fine-tune RUN too). "
+            "none: the trunk alone."
+        ),
     ] = None,
     epochs: Annotated[int | None, typer.Option()] = None,
     seed: Annotated[int, typer.Option()] = 0,
@@ -98,16 +117,16 @@ def finetune(
     sets: Sets = None,
     as_json: Json = False,
 ) -> None:
-    """Teach a pre-trained model a task from labelled rows."""
+    """Train a pre-trained model on a task with labelled rows."""
     from foretext.tasks.family import family_of, layout_name
     from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 
     format = layout_name(format)
-    if system is not None and file is None:  # the one argument is the file
+    if system is not None and file is None:  # the only argument is the file
         run, file = None, run
     kind, file = _asked(run, file, system, task, format, resume)
     if text_column is not None and not (text or unlabelled):
-        raise UserError("--text-column is for tables of --text or --unlabelled; leave it out")
+        raise UserError("--text-column needs tables given with --text or --unlabelled; leave it out")
     own_column = text_column if text else None
     base = Base(run, system, size, vectors, direction, tuple(text or ()), own_column, errors, minutes)
     settings, names = given_settings(config, sets), parse_columns(columns)
@@ -143,7 +162,7 @@ def finetune(
         made = train(request, terminal, stopper)
     scores = made.scores(terminal) if as_json else made.validated
     if scores is not None:
-        made = made.with_rivals()  # outside of `watched`: a signal ends it at once, and the run is whole
+        made = made.with_rivals()  # outside `watched`: the run is complete, so a signal may end this at once
         rivals = {rival.name: {rival.metric: rival.value} for rival in made.rivals}
         beside = {"of": made.how, "epochs_compared": made.compared, "baselines": rivals}
         show_scores(scores, as_json, f"{made.how}:\n", beside)
@@ -156,7 +175,7 @@ def finetune(
 
 
 def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, errors: str) -> list[str]:
-    """Unlabelled text: documents for views, sentences for a system that learns from these."""
+    """Unlabelled text: documents for views, sentences for cvt."""
     if not files or files == [NO_TEXT]:
         return []
     return unlabelled_lines(files, errors) if sentences else read_texts(files, column, "auto", errors)
@@ -165,20 +184,20 @@ def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, er
 def _asked(
     run: Path | None, file: Path | None, system: str | None, task: str | None, format: str | None, resume: bool
 ) -> tuple[str, Path]:
-    """The kind of task and the file of rows; UserError for what has to be named and is not."""
+    """The task and the file of rows; UserError if something required is missing."""
     from foretext.tasks.family import KINDS
     from foretext.tasks.files.rows import kind_of
 
     named = file is not None and (run is not None or system is not None)
     if resume and not (named and task is not None):
         raise UserError(
-            "--resume takes the same command again: RUN, FILE and --task (the rows are not kept in a run); add them"
+            "--resume needs the same command again: RUN, FILE and --task (a run does not keep the rows); add them"
         )
     if file is None or not named:
-        only = "" if run is None else f" (only {run} is given)"
+        only = "" if run is None else f" (only {run} was given)"
         raise UserError(
-            f"name a run and a file of rows{only}, or --system NAME and a file of rows (--system views needs no run)"
+            f"give a run and a file of rows{only}, or --system NAME and a file of rows (--system views needs no run)"
         )
     if task is None:
-        raise UserError(f"say what to learn: --task {', '.join(KINDS[:-1])} or {KINDS[-1]}")
+        raise UserError(f"name the task: --task {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     return kind_of(task, format), file

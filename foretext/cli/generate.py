@@ -1,4 +1,4 @@
-"""`foretext generate`: one text as it comes, several at once, or the best of beams."""
+"""`foretext generate`: one text as it is written, several at once, or beam search."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ if TYPE_CHECKING:
 
 def generate(
     run: Annotated[Path, typer.Argument(help="A pre-trained run.")],
-    prompt: Annotated[str, typer.Option(help="What to go on from; - reads standard input.")] = "",
+    prompt: Annotated[str, typer.Option(help="The text to continue; - reads standard input.")] = "",
     prompts: Annotated[
-        Path | None, typer.Option(help="A file with a prompt a line: all at once, JSON lines out.")
+        Path | None,
+        typer.Option(help="A file with one prompt per line: all are continued at once, output is JSON lines."),
     ] = None,
     max_tokens: Annotated[int, typer.Option()] = 100,
-    temperature: Annotated[float, typer.Option(help="0 takes the best token each time.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="0: no limit.")] = 0,
+    temperature: Annotated[float, typer.Option(help="0: always take the most likely token.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Sample from the k most likely tokens only (0: from all).")] = 0,
     top_p: Annotated[float, typer.Option()] = 1.0,
     repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1: what is there already becomes less likely.")
+        float, typer.Option(help="Above 1: tokens that have already occurred become less likely.")
     ] = 1.0,
-    beams: Annotated[int, typer.Option(help="Beam search with so many; 0: sampling.")] = 0,
+    beams: Annotated[int, typer.Option(help="Beam search with this many beams; 0: sampling.")] = 0,
     seed: Annotated[int | None, typer.Option(help="The same seed gives the same text.")] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this string; may be repeated.")] = None,
+    stop: Annotated[list[str] | None, typer.Option(help="Stop before this string; may be repeated.")] = None,
     log_probabilities: Annotated[
-        bool, typer.Option("--log-probabilities", help="With --json: each token and its log-probability.")
+        bool, typer.Option("--log-probabilities", help="With --json or --prompts: each token and its log-probability.")
     ] = False,
     direction: Annotated[
-        str | None, typer.Option(help="elmo: forward, or backward, which writes what stands before the prompt.")
+        str | None, typer.Option(help="elmo: forward, or backward to write what comes before the prompt.")
     ] = None,
     errors: Annotated[
-        str | None, typer.Option(help="--prompts: bytes that are not UTF-8: strict (an error, the default) or replace.")
+        str | None,
+        typer.Option(help="With --prompts, bytes that are not UTF-8: strict (an error, the default) or replace."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write text with a pre-trained model, as it comes."""
+    """Write text with a pre-trained model."""
     from foretext.generate.sampling import Sampling
 
     stops = tuple(text_argument(one, "--stop") for one in stop or ())
@@ -56,14 +58,14 @@ def generate(
     _check_beams(beams, sampling)
     refuse_if(prompts is not None and prompt, "give either --prompt or --prompts, not both")
     if prompts is None:
-        refuse({"--errors": errors}, "is for the file of --prompts; leave it out")
+        refuse({"--errors": errors}, "applies to --prompts only; leave it out")
         alone = log_probabilities and not as_json
-        refuse({"--log-probabilities": alone or None}, "are for --json or --prompts; add one")
+        refuse({"--log-probabilities": alone or None}, "needs --json or --prompts; add one of them")
     prompt = _given(prompt)
     model = reading_model(run, direction, "writing text")
     if prompts is not None:
         lines = [line for line in lines_of(prompts, errors or "strict") if line.strip()]
-        refuse_if(not lines, f"{prompts}: no prompts; write one a line")
+        refuse_if(not lines, f"{prompts}: no prompts; write one per line")
         for line, written in zip(lines, _best(model, lines, sampling, beams)):
             typer.echo(_json(model, line, written, log_probabilities))
     elif beams or log_probabilities:
@@ -76,14 +78,14 @@ def generate(
 def _given(prompt: str) -> str:
     if prompt == "-":
         return standard_input()
-    return text_argument(prompt, "--prompt", "give it on standard input (--prompt -)")
+    return text_argument(prompt, "--prompt", "pass it on standard input (--prompt -)")
 
 
 def _check_beams(beams: int, sampling: Sampling) -> None:
     refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
     refuse_if(
         beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
-        "--beams looks for the most likely text, without chance: leave out the options of sampling",
+        "--beams searches for the most likely text and does not sample: leave out the sampling options",
     )
 
 
@@ -94,7 +96,7 @@ def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -
     if as_json:
         typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
         return
-    first = next(pieces, "")  # what cannot be gone on with says so here, before anything is shown
+    first = next(pieces, "")  # a prompt that cannot be continued fails here, before anything is shown
     if model.info.direction == "forward":
         sys.stdout.write(prompt)
     for piece in itertools.chain([first], pieces):
@@ -104,7 +106,7 @@ def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -
 
 
 def _best(model: SavedModel, prompts: list[str], sampling: Sampling, beams: int) -> Iterator[Written]:
-    """One after the other, so that each is shown when it is there."""
+    """One prompt after the other, so that each result is shown as soon as it is ready."""
     from foretext.generate.many import beam_search, write_in_turn
 
     if beams:

@@ -1,4 +1,4 @@
-"""`foretext import`: a run of weights that others trained."""
+"""`foretext import`: make a run from weights that others trained."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from foretext.cli.output import shown_notes
 
 def import_(
     source: Annotated[
-        Path, typer.Argument(help="A Hugging Face folder, OpenAI's GPT files, or ELMo's options and hdf5.")
+        Path, typer.Argument(help="A Hugging Face folder, OpenAI's GPT files, or ELMo's options and hdf5 files.")
     ],
     out: Annotated[Path, typer.Option(help="The run directory to make.")],
     allow_pickle: Annotated[
-        bool, typer.Option("--allow-pickle", help="Read pickled weights too, with the restricted loader.")
+        bool, typer.Option("--allow-pickle", help="Also read pickled weights, with torch's restricted loader.")
     ] = False,
 ) -> None:
-    """Make a run of weights that others trained; nothing in their folder is run."""
+    """Make a run from weights that others trained. No code in their folder is run."""
     from foretext.interop.exchange import import_model
 
     with shown_notes() as notes:

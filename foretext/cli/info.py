@@ -1,4 +1,4 @@
-"""`foretext info`: what is in a run directory."""
+"""`foretext info`: show what is in a run directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from foretext.cli.input import Json, RunArgument
 
 
 def info(run: RunArgument, as_json: Json = False) -> None:
-    """What is in a run directory."""
+    """Show what is in a run directory."""
     from foretext.runs.directory import RunDirectory
     from foretext.runs.inspection import describe_run, summary_of
 

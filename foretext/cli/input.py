@@ -1,5 +1,5 @@
-"""What the verbs of the command line are given: options and arguments that several share, each said once, and how what
-a user wrote in them is read and checked; runs, rows, texts, standard input."""
+"""Input shared by the verbs: common options and arguments, and the readers that check what the user wrote (runs, rows,
+texts, standard input)."""
 
 from __future__ import annotations
 
@@ -22,30 +22,39 @@ if TYPE_CHECKING:
     from foretext.text.corpus.tables import Table
     from foretext.train.finetuning.finetune_request import OtherTask
 
-BIG_FILE = 20_000_000  # bytes of a table that take a while to read: the user is told
+BIG_FILE = 20_000_000  # bytes; a table from this size on takes so long to read that the user is told
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a script.")]
-Sets = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, a setting of config.toml.")]
-Config = Annotated[Path | None, typer.Option(help="A TOML file of settings; --set counts where both say something.")]
-Columns = Annotated[str, typer.Option(help="Other column names: text=review,label=stars; tagging: tag=4.")]
-Format = Annotated[str | None, typer.Option(help="A published layout: sst2, trec, conll2000, …; none: by the header.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+Sets = Annotated[
+    list[str] | None, typer.Option("--set", help="A setting of config.toml, as section.key=value; may be repeated.")
+]
+Config = Annotated[Path | None, typer.Option(help="A TOML file of settings; --set overrides it.")]
+Columns = Annotated[str, typer.Option(help="Column names, if different: text=review,label=stars; for tagging: tag=4.")]
+Format = Annotated[
+    str | None, typer.Option(help="A published layout such as sst2, trec or conll2000; none: use the header.")
+]
 Metric = Annotated[str | None, typer.Option(help="The main metric: accuracy, f1, f1_macro, matthews, exact_match, …")]
 With = Annotated[
-    list[Path] | None, typer.Option("--with", help="Another run of the task (the backward one): both are averaged.")
+    list[Path] | None,
+    typer.Option(
+        "--with", help="Another run of the same task (such as the backward one): average the predictions of both."
+    ),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda, mps.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")]
-Source = Annotated[Path | None, typer.Option(help="For cove: sentences, one a line.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
+Source = Annotated[Path | None, typer.Option(help="For cove: a file with one sentence per line.")]
 Target = Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")]
-TextColumn = Annotated[str | None, typer.Option(help="The text column of tables.")]
-Documents = Annotated[str, typer.Option(help="What is a document in .txt: auto, line, blank, file.")]
-Errors = Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (counted).")]
+TextColumn = Annotated[str | None, typer.Option(help="The column of a table that holds the text.")]
+Documents = Annotated[str, typer.Option(help="What is one document in a .txt file: auto, line, blank or file.")]
+Errors = Annotated[
+    str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (replaced and counted).")
+]
 
 
 def text_argument(text: str, name: str, otherwise: str = "") -> str:
-    """Text from the command line. Bytes that the locale cannot read come from Python as halves of surrogate pairs:
-    UTF-8 is read all the same, and other bytes are refused, never replaced. `otherwise`: another way to give them."""
+    """Text from the command line. Python passes bytes that the locale cannot decode as surrogates. We decode them as
+    UTF-8 and refuse other bytes. `otherwise` names another way to pass the text."""
     try:
         text.encode("utf-8")
         return text
@@ -55,8 +64,8 @@ def text_argument(text: str, name: str, otherwise: str = "") -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{name}: not UTF-8 at byte offset {error.start} (byte 0x{data[error.start]:02x}); "
-            f"use a terminal and a locale that are set to UTF-8{otherwise and f', or {otherwise}'}"
+            f"{name}: not UTF-8 at byte offset {error.start} (byte 0x{data[error.start]:02x}); set terminal and locale "
+            f"to UTF-8{otherwise and f', or {otherwise}'}"
         ) from None
 
 
@@ -66,7 +75,7 @@ def parse_columns(text: str) -> dict[str, str] | None:
 
 
 def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
-    """`a=b,c=d` as a dictionary; None without any."""
+    """`a=b,c=d` as a dictionary; None if nothing was given."""
     if not text:
         return None
     text = text_argument(text, option)
@@ -79,7 +88,7 @@ def parse_pairs(text: str, option: str, advice: str) -> dict[str, str] | None:
 
 
 def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]:
-    """What --config's file says, then what --set says, so that --set counts where both say something."""
+    """The settings of the --config file, then those of --set: later ones override earlier ones."""
     from foretext.config import setting_of, settings_in
 
     said = [setting_of(one) for one in sets or ()]
@@ -93,8 +102,8 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
 
 
 def check_output(path: Path) -> None:
-    """A mistake in --out is found before the work is done, not after it."""
-    refuse_if(path.is_dir(), f"{path} is a folder; give the name of a file to write")
+    """Check --out before the work starts."""
+    refuse_if(path.is_dir(), f"{path} is a folder; give the name of a file")
     refuse_if(not path.parent.is_dir(), f"{path}: the folder {path.parent} does not exist; create it first")
     refuse_if(
         not os.access(path.parent, os.W_OK), f"{path}: the folder {path.parent} is not writable; choose another --out"
@@ -112,8 +121,8 @@ def language_model(run: Path) -> LanguageModel:
 
 
 def reading_model(run: Path, direction: str | None, what: str) -> SavedModel:
-    """A pre-trained run that goes on with a text, in this direction if one is named; UserError for one that does not,
-    and so cannot do `what`."""
+    """A pre-trained run that can continue a text (in this direction, if given). UserError if it cannot, and so cannot
+    do `what`."""
     from foretext.generate.sampling import reader_of
     from foretext.runs.model import facing, pretrained_model
 
@@ -130,7 +139,7 @@ def task_model(run: Path) -> TaskModel:
 
 
 def averaged_model(model: TaskModel, others: list[Path] | None) -> TaskModel:
-    """The model, or its mean with those of other runs."""
+    """The model, or its average with the models of other runs."""
     return model.averaged_with(*(task_model(run) for run in others)) if others else model
 
 
@@ -147,7 +156,7 @@ def _announce(file: Path) -> None:
 
 
 def plain_table(file: Path, errors: str) -> Table:
-    """A file's table, whatever its columns are."""
+    """A file's table with all its columns, unchecked."""
     from foretext.text.corpus.tables import read_table
 
     _check_errors(errors)
@@ -157,7 +166,7 @@ def plain_table(file: Path, errors: str) -> Table:
 
 
 def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
-    """Rows with labels, to train on."""
+    """Labelled rows to train on."""
     from foretext.tasks.family import Reading, family_of
 
     return _read(file, family_of(task), Reading(task, columns, format, errors=errors)).rows
@@ -172,8 +181,8 @@ def _read(file: Path, family: Family, reading: Reading) -> Read:
 
 
 def other_tasks(given: list[str], task: str, format: str | None, errors: str) -> list[OtherTask]:
-    """`--also tagging=names.txt`, or with its columns `--also tagging=names.txt:tag=2`: further tasks, called by their
-    files' names. `format` is that of files for `task`."""
+    """Further tasks, named after their files: `--also tagging=names.txt`, or with columns `--also
+    tagging=names.txt:tag=2`. `format` applies to files for `task`."""
     from foretext.train.finetuning.finetune_request import OtherTask
 
     tasks = []
@@ -181,20 +190,20 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
         kind, equals, name = text_argument(asked, "--also").partition("=")
         refuse_if(
             not equals or not name,
-            f"--also {asked}: write a task and its file, as --also tagging=names.txt, or with its columns, as "
-            "--also tagging=names.txt:tag=2",
+            f"--also {asked}: write a task and its file, such as --also tagging=names.txt, or with columns --also "
+            "tagging=names.txt:tag=2",
         )
         file, columns = Path(name), None
         before, _, said = name.rpartition(":")
         if not file.exists() and "=" in said:
-            file, columns = Path(before), parse_pairs(said, "--also", "write field=column, as names.txt:tag=2")
+            file, columns = Path(before), parse_pairs(said, "--also", "write field=column, such as names.txt:tag=2")
         rows = labelled_rows(file, kind, columns, format if kind == task and not columns else None, errors)
         tasks.append(OtherTask("-".join([file.name.split(".")[0], *(columns or {}).values()]), kind, rows))
     return tasks
 
 
 def unlabelled_lines(files: list[str], errors: str) -> list[str]:
-    """Sentences to learn from; of files of columns, as labelled ones are, the words."""
+    """Unlabelled sentences to learn from. From column files like the labelled ones, the words are read."""
     from foretext.tasks.files.conll import read_sentences
 
     with shown_notes() as notes:
@@ -204,7 +213,7 @@ def unlabelled_lines(files: list[str], errors: str) -> list[str]:
 def rows_for(
     model: TaskModel, file: Path, columns: dict[str, str] | None, format: str | None, errors: str, need_labels: bool
 ) -> Read:
-    """A file's rows for a fine-tuned run: as it was trained, unless the user or the file says otherwise."""
+    """A file's rows for a fine-tuned run, read as in training unless the user or the file says otherwise."""
     return _read(file, model.family, model.reading(need_labels, columns, format, errors))
 
 
@@ -216,23 +225,23 @@ def rows_to_predict(
     format: str | None,
     errors: str,
 ) -> Read:
-    """Rows to predict, from a file, from --text, or from standard input (a text a line, or JSON lines)."""
+    """Rows to predict: from a file, --text, or standard input (one text per line, or JSON lines)."""
     from foretext.tasks.family import layout_name
 
     _check_errors(errors)
-    otherwise = "give it in a file or on standard input with --errors replace"
+    otherwise = "pass it in a file or on standard input with --errors replace"
     texts = [text_argument(text, "--text", otherwise) for text in texts or ()]
     refuse_if(file is not None and texts, "give either a file of rows or --text, not both")
     if file is not None:
         return rows_for(model, file, columns, format, errors, need_labels=False)
     if layout_name(format) is not None or (texts and columns):
         option = "--columns" if texts and columns else "--format"
-        raise UserError(f"{option} is for a file of rows; name one, or leave it out")
+        raise UserError(f"{option} applies to a file of rows; give one, or leave it out")
     reading = model.reading(False, columns, format, errors)
     if texts:
         return model.family.from_texts(texts, reading)
     data = standard_input(errors)
-    refuse_if(not data.strip(), "nothing to predict: name a file, give --text, or write lines to standard input")
+    refuse_if(not data.strip(), "nothing to predict: give a file or --text, or write lines to standard input")
     read = model.family.from_lines(data, reading)
     show_notes(reading.notes)
     return read

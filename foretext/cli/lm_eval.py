@@ -6,7 +6,7 @@ import typer
 
 
 def lm_eval(context: typer.Context) -> None:
-    """lm-evaluation-harness on a run: --model_args run=RUN --tasks …, as its own command line has them."""
+    """Run lm-evaluation-harness on a run: --model_args run=RUN --tasks … and all its other options."""
     from foretext.interop.lm_eval import run_harness
 
     run_harness(context.args)

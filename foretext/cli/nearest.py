@@ -1,4 +1,4 @@
-"""`foretext nearest`: the words nearest to a word, by their vectors."""
+"""`foretext nearest`: the words nearest to a word, by word vectors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from foretext.cli.output import show, visible
 
 def nearest(
     run: RunArgument,
-    words: Annotated[list[str], typer.Argument(help="A word, or several: each gets its own list.")],
+    words: Annotated[list[str], typer.Argument(help="One word or several; each gets its own list.")],
     minus: Annotated[
         list[str] | None,
-        typer.Option(help="One list: the words together without this one (king woman --minus man)."),
+        typer.Option(help="One list for all words together, minus this word (king woman --minus man)."),
     ] = None,
     n: Annotated[int, typer.Option("--n", help="How many words.")] = 10,
     as_json: Json = False,
 ) -> None:
-    """The words whose vectors are nearest to a word's, and their cosines."""
+    """Show the words whose vectors are nearest to a word's, with cosines."""
     asked = [text_argument(word, "WORD") for word in words]
     away = [text_argument(word, "--minus") for word in minus or ()]
     model = language_model(run)

@@ -1,7 +1,9 @@
-"""What the command line shows and hears: results, live lines and bars on a terminal, plain lines elsewhere; signals.
+"""What the command line shows: results, progress lines and bars on a terminal, plain lines elsewhere. Also its signal
+handling.
 
-The first signal asks: the step ends, a checkpoint is written, the exit code says which signal it was. A library must
-not take a program's signal handlers, so only programs use `Stopper`; elsewhere nobody asks the loop to stop."""
+The first signal asks training to stop: the step ends, a checkpoint is written, and the exit code names the signal. Only
+programs use `Stopper`: a library must not replace its caller's signal handlers, so there nothing stops the loop.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from foretext.tasks.views.baselines import Baseline
 
 QUIET_SECONDS = 2.0  # shorter work shows no bar
-PLAIN_SECONDS = 15.0  # between plain lines off a terminal
+PLAIN_SECONDS = 15.0  # between plain lines when not on a terminal
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -37,7 +39,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def show_scores(scores: Scores, as_json: bool, title: str = "", beside: Mapping[str, Any] | None = None) -> None:
-    """A task's metrics; for people under a title, for scripts with what is known `beside`."""
+    """A task's metrics: for people under a title, for scripts together with the fields of `beside`."""
     from foretext.tasks.scores.metrics import format_scores
 
     if as_json:
@@ -47,16 +49,16 @@ def show_scores(scores: Scores, as_json: bool, title: str = "", beside: Mapping[
 
 
 def show_optimism(compared: int) -> None:
-    """What an epoch scores on the rows that it was chosen by."""
+    """Warn that the best epoch's score is optimistic."""
     if compared > 1:
         typer.echo(
-            f"the best of {compared} epochs, chosen by these same rows: its figures are optimistic; rows that nothing "
-            "was chosen by say what it is worth (foretext evaluate)"
+            f"this is the best of {compared} epochs, chosen on these same rows, so the score is optimistic; measure "
+            "the model on other rows (foretext evaluate)"
         )
 
 
 def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
-    """What is cheap, beside the model's own score."""
+    """The cheap baselines beside the model's own score."""
     from foretext.tasks.scores.metrics import wilson
 
     for rival in rivals:
@@ -67,7 +69,7 @@ def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
     own = scores.values[best.metric]
     if best.value >= wilson(own, scores.rows)[0]:
         how = "better on these rows" if best.value > own else "as good on these rows, within the interval"
-        typer.echo(f"{best.name} is {how}: more unlabelled text, or more labels, would help")
+        typer.echo(f"{best.name} is {how}: more unlabelled text or more labels would help")
 
 
 def show(as_json: bool, record: object, lines: Iterable[str]) -> None:
@@ -82,19 +84,19 @@ def show_notes(notes: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def shown_notes() -> Iterator[list[str]]:
-    """A list for what a reader has to say, which is shown when it has read."""
+    """A list for a reader's notes; they are shown after it has read."""
     notes: list[str] = []
     yield notes
     show_notes(notes)
 
 
 def visible(piece: str) -> str:
-    """A piece in which nothing is invisible."""
+    """A token as visible characters."""
     return "".join("␣" if c == " " else c if c.isprintable() else c.encode("unicode_escape").decode() for c in piece)
 
 
 def progress(title: str) -> Callable[[int, int], None]:
-    """Shows work that takes more than two seconds."""
+    """Show progress if the work takes more than two seconds."""
     return functools.partial(Terminal().work, title)
 
 
@@ -102,7 +104,7 @@ def progress(title: str) -> Callable[[int, int], None]:
 
 
 class Terminal(Reporter):
-    """A reporter for people. Everything goes to standard error, so that standard output stays a result."""
+    """A reporter for people. It writes to standard error, so that standard output holds only the result."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -193,10 +195,10 @@ class Terminal(Reporter):
 
 
 class Stopper(StopRequest):
-    """A context manager over SIGINT and SIGTERM: the first sets `requested`, the second ends the process at once.
+    """A context manager over SIGINT and SIGTERM: the first signal sets `requested`, the second ends the process at
+    once.
 
-    `notice` gets one line at the first signal. Use it in the main thread; the handlers that stood before come back
-    at the end.
+    `notice` gets one line at the first signal. Use it in the main thread; the previous handlers come back at the end.
     """
 
     requested: int | None = None
@@ -213,14 +215,14 @@ class Stopper(StopRequest):
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
-            # None: the handler was not installed from Python, and cannot be put back
+            # None: the handler was not installed from Python and cannot be restored.
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
         self._before = {}
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            # A forked worker: Ctrl-C goes to the whole group and is the parent's to answer; SIGTERM is how the parent
-            # ends its workers.
+            # A forked worker ignores both: Ctrl-C reaches the whole process group and the parent handles it; the parent
+            # ends its workers with SIGTERM.
             if number == signal.SIGTERM:
                 _die_by(number)
             return
@@ -228,8 +230,8 @@ class Stopper(StopRequest):
             _die_by(number)
         self.requested = 128 + number
         if self._notice is not None:
-            with contextlib.suppress(RuntimeError):  # the signal came in the middle of another write to the terminal
-                self._notice("stopping; a second signal aborts at once")
+            with contextlib.suppress(RuntimeError):  # the signal interrupted another write to the terminal
+                self._notice("stopping after this step; a second signal aborts at once")
 
 
 def _die_by(number: int) -> None:
@@ -239,7 +241,7 @@ def _die_by(number: int) -> None:
 
 @contextlib.contextmanager
 def watched() -> Iterator[tuple[Terminal, Stopper]]:
-    """A terminal, and signals that ask, for a training."""
+    """A terminal reporter and signal handling around a training."""
     terminal = Terminal()
     try:
         with Stopper(terminal.note) as stopper:

@@ -1,4 +1,4 @@
-"""`foretext predict`: what a fine-tuned run says of rows."""
+"""`foretext predict`: predictions of a fine-tuned run."""
 
 from __future__ import annotations
 
@@ -21,22 +21,31 @@ from foretext.cli.input import (
     task_model,
 )
 from foretext.cli.output import Terminal, progress, shown_notes
+from foretext.errors import counted
 
 
 def predict(
     run: RunArgument,
     file: Annotated[Path | None, typer.Argument(help="Rows to predict; without it --text or standard input.")] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="A text to predict; the parts of one pair or choice; question, passage.")
+        list[str] | None,
+        typer.Option(
+            help="A text to predict. Repeat it for the parts of one pair or choice, or for question and passage."
+        ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="csv, tsv, jsonl, parquet; tags also txt, answers json; or standard output.")
+        Path | None,
+        typer.Option(
+            help="The file to write: csv, tsv, jsonl, parquet; tags also txt, answers json (default: standard output)."
+        ),
     ] = None,
     others: With = None,
     columns: Columns = "",
     format: Format = None,
     errors: Errors = "strict",
-    explain: Annotated[bool, typer.Option("--explain", help="A column that says why, for runs with views.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="For runs with views: add a column with the reasons.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Predict labels, choices, scores, tags or answers, with probabilities."""
@@ -54,6 +63,6 @@ def predict(
         result = model.family.output(read, predictions, form, notes)
     if out is not None:
         write_output(result, out, form)
-        typer.echo(f"{len(read.rows):,} predictions in {out}", err=True)
+        typer.echo(f"{counted(len(read.rows), 'prediction')} in {out}", err=True)
     else:
         typer.echo(output_text(result, form), nl=False)

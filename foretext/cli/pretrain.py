@@ -1,4 +1,4 @@
-"""`foretext pretrain`: a language model of unlabelled text."""
+"""`foretext pretrain`: train a language model on unlabelled text."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ class Direction(enum.StrEnum):
 
 def pretrain(
     text: Annotated[
-        list[str] | None, typer.Argument(help="Files, folders, globs; txt, jsonl, csv, tsv, parquet.")
+        list[str] | None, typer.Argument(help="Files, folders or globs of txt, jsonl, csv, tsv, parquet.")
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
-    system: Annotated[str | None, typer.Option(help="Which system (the default: gpt); see `foretext systems`.")] = None,
-    size: Annotated[str | None, typer.Option(help="tiny (the default: minutes on 2 cores), small, paper.")] = None,
+    system: Annotated[str | None, typer.Option(help="The system (default gpt); `foretext systems` lists them.")] = None,
+    size: Annotated[str | None, typer.Option(help="tiny (default: minutes on 2 cores), small or paper.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Budget in updates.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Budget in updates (steps).")] = None,
     tokens: Annotated[int | None, typer.Option(help="Budget in tokens.")] = None,
-    direction: Annotated[Direction | None, typer.Option(help="forward, or backward: right to left.")] = None,
-    seed: Annotated[int | None, typer.Option(help="0 unless given.")] = None,
-    start: Annotated[Path | None, typer.Option("--from", help="Go on from this run, with new text.")] = None,
+    direction: Annotated[Direction | None, typer.Option(help="forward, or backward: read right to left.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed (default 0).")] = None,
+    start: Annotated[Path | None, typer.Option("--from", help="Continue from this run, on new text.")] = None,
     new_vocabulary: Annotated[
-        bool, typer.Option("--new-vocabulary", help="With --from: a vocabulary of the new text; known pieces are kept.")
+        bool,
+        typer.Option(
+            "--new-vocabulary",
+            help="With --from: learn a vocabulary from the new text; known pieces keep their embeddings.",
+        ),
     ] = False,
-    vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary: its folder, or its file.")] = None,
+    vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary to use: its folder or file.")] = None,
     source: Source = None,
     target: Target = None,
     vectors: Annotated[
         Path | None,
         typer.Option(
-            help="A word2vec run to put beside the model instead of learning one; none: no word vectors. For cove the "
-            "source's: a run, or a file."
+            help="A word2vec run to put beside the model instead of learning one; none: no word vectors. For cove: the "
+            "source language's vectors, a run or a file."
         ),
     ] = None,
     text_column: TextColumn = None,
     documents: Annotated[
-        str | None, typer.Option(help="What is a document in .txt: auto (the default), line, blank, file.")
+        str | None, typer.Option(help="What is one document in a .txt file: auto (the default), line, blank or file.")
     ] = None,
     errors: Annotated[
-        str | None, typer.Option(help="Bytes that are not UTF-8: strict (the default: an error), replace (counted).")
+        str | None,
+        typer.Option(
+            help="Bytes that are not UTF-8: strict (the default: an error) or replace (replaced and counted)."
+        ),
     ] = None,
     resume: Resume = False,
     device: Device = "auto",
-    threads: Annotated[int | None, typer.Option(help="Of the processor; word2vec repeats a run with 1.")] = None,
+    threads: Annotated[int | None, typer.Option(help="CPU threads; with 1, word2vec is reproducible.")] = None,
     config: Config = None,
     sets: Sets = None,
 ) -> None:

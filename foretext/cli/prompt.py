@@ -1,4 +1,4 @@
-"""`foretext prompt`: learning in context, without a gradient."""
+"""`foretext prompt`: in-context learning, without training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from foretext.cli.input import (
     text_argument,
 )
 from foretext.cli.output import progress, show
-from foretext.errors import UserError, refuse, refuse_if
+from foretext.errors import UserError, counted, refuse, refuse_if
 
 if TYPE_CHECKING:
     from foretext.evaluate.in_context import Round, Template
@@ -37,7 +37,7 @@ WRITTEN = ("summary", "translation", "answer")
 LANGUAGES = ("zh", "ja", "ko")
 TASKS = (*CHOSEN, "acceptability", "winograd", *WRITTEN)
 LABELLED = ("classification", "entailment", "similarity")
-_FIELDS = {  # by which a file's task is known
+_FIELDS = {  # columns that tell which task a file is for
     "choice": {"context", "choice1"},
     "entailment": {"premise", "hypothesis"},
     "similarity": {"text1", "text2"},
@@ -46,7 +46,7 @@ _FIELDS = {  # by which a file's task is known
     "summary": {"text", "summary"},
     "classification": {"text", "label"},
 }
-# Options that not every task has, and those that have them; anywhere else they would be ignored, so they are refused.
+# Options that only some tasks have. For other tasks they would be ignored, so they are refused.
 _FOR = {
     "--template": CHOSEN,
     "--words": LABELLED,
@@ -62,28 +62,38 @@ _FOR = {
 
 def prompt(
     run: Annotated[Path, typer.Argument(help="A pre-trained run.")],
-    file: Annotated[Path, typer.Argument(help="Rows to answer: csv, tsv, jsonl, parquet, or --format.")],
-    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASKS)}; without it as FILE's columns say.")] = None,
-    shots: Annotated[str | None, typer.Option(help="Examples in the context: a number or several, 0,1,5.")] = None,
-    examples: Annotated[Path | None, typer.Option(help="Rows to draw examples from; without it FILE's others.")] = None,
+    file: Annotated[Path, typer.Argument(help="Rows to answer: csv, tsv, jsonl, parquet, or a published --format.")],
+    task: Annotated[str | None, typer.Option(help=f"{', '.join(TASKS)} (default: by FILE's columns).")] = None,
+    shots: Annotated[
+        str | None, typer.Option(help="Examples in the context: one number, or several such as 0,1,5.")
+    ] = None,
+    examples: Annotated[
+        Path | None, typer.Option(help="Rows to draw examples from (default: the other rows of FILE).")
+    ] = None,
     template: Annotated[
         str | None, typer.Option(help=r"Your own, ending in the answer: 'Review: {text}\nIt is {label}'.")
     ] = None,
-    words: Annotated[str | None, typer.Option(help="Words for labels: 1=good,0=bad.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Draws of examples; 3 if not said.")] = None,
-    rows: Annotated[int, typer.Option(help="Answer so many rows, drawn at random; 0: all.")] = 0,
+    words: Annotated[str | None, typer.Option(help="Words to use for labels: 1=good,0=bad.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many draws of examples (default 3).")] = None,
+    rows: Annotated[int, typer.Option(help="Answer this many rows, drawn at random; 0: all.")] = 0,
     direction: Annotated[
-        str | None, typer.Option(help="elmo: forward, or backward, which tells the text from the answer.")
+        str | None, typer.Option(help="elmo: forward, or backward, which scores the text given the answer.")
     ] = None,
-    good: Annotated[str | None, typer.Option(help="acceptability: the label of acceptable sentences; 1.")] = None,
-    language: Annotated[str | None, typer.Option(help="translation: the target's language, for BLEU: zh, ja.")] = None,
-    columns: Annotated[str, typer.Option(help="Other column names: text=review,label=stars.")] = "",
-    format: Annotated[str | None, typer.Option(help="A published layout: sst2, cola, copa, …")] = None,
+    good: Annotated[
+        str | None, typer.Option(help="acceptability: the label of acceptable sentences (default 1).")
+    ] = None,
+    language: Annotated[
+        str | None, typer.Option(help="translation: the target language, if BLEU must segment it: zh, ja.")
+    ] = None,
+    columns: Annotated[str, typer.Option(help="Column names, if different: text=review,label=stars.")] = "",
+    format: Annotated[str | None, typer.Option(help="A published layout such as sst2, cola or copa.")] = None,
     errors: Annotated[str, typer.Option(help="Bytes that are not UTF-8: strict or replace.")] = "strict",
-    out: Annotated[Path | None, typer.Option(help="Each row's answers and scores, as JSON lines.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write each row's answers and scores to this JSON lines file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Ask a pre-trained model without training it: examples in the context, no gradient."""
+    """Ask a pre-trained model without training it: put examples into the context."""
     from foretext.evaluate.in_context import check_prompted
 
     names = parse_columns(columns)
@@ -104,7 +114,7 @@ def prompt(
     if task in CHOSEN:
         known = everything if examples is None else [*everything, *others]
         made = _template(task, template, known, words or "")
-    if guessed:  # once nothing of what was given is wrong: a refusal stands alone
+    if guessed:  # only after all checks, so that an error is the only line shown
         typer.echo(f"task: {task}", err=True)
     if task in WRITTEN:
         _written(model, task, asked, others, numbers, draws, language or "", as_json)
@@ -118,11 +128,11 @@ def prompt(
 
 
 def _check(task: str, given: Sequence[object]) -> None:
-    """UserError for what is no task, or for an option (`given`: those of `_FOR`) that the task does not have."""
-    refuse_if(task not in TASKS, f"no task {task!r}; the tasks are {', '.join(TASKS)}")
+    """UserError for an unknown task, or for an option (`given`: those of `_FOR`) that the task does not have."""
+    refuse_if(task not in TASKS, f"unknown task {task!r}; the tasks are {', '.join(TASKS)}")
     for (option, tasks), value in zip(_FOR.items(), given):
         if task not in tasks:
-            refuse({option: value}, f"is for {', '.join(tasks)}, and the task is {task}; leave it out")
+            refuse({option: value}, f"applies to {', '.join(tasks)}, but the task is {task}; leave it out")
 
 
 def _check_values(seeds: int | None, rows: int, language: str | None, out: Path | None) -> None:
@@ -130,15 +140,15 @@ def _check_values(seeds: int | None, rows: int, language: str | None, out: Path 
     refuse_if(rows < 0, f"--rows must be 0 (all) or more, not {rows}")
     refuse_if(
         language is not None and language not in LANGUAGES,
-        f"--language {language}: BLEU cuts {', '.join(LANGUAGES)} in ways of their own, all others by spaces and "
-        "punctuation; give one of these, or leave it out",
+        f"--language {language}: BLEU has its own word segmentation for {', '.join(LANGUAGES)} and splits all other "
+        "languages at spaces and punctuation; give one of these, or leave it out",
     )
     if out is not None:
         check_output(out)
 
 
 def _task_of(file: Path, columns: dict[str, str] | None, format: str | None, errors: str) -> str:
-    """The task that a file is for, by its layout or its columns."""
+    """The task of a file, from its layout or its columns."""
     from foretext.tasks.files.formats import find_format
 
     if format is not None:
@@ -153,8 +163,8 @@ def _task_of(file: Path, columns: dict[str, str] | None, format: str | None, err
     if "text" in there and len(columns_there) == 1:
         return "last-word"
     raise UserError(
-        f"{file}: its columns ({', '.join(columns_there)}) belong to no task; name the task by --task, or the columns "
-        "by --columns, such as label=stars"
+        f"{file}: its columns ({', '.join(columns_there)}) fit no task; give --task, or name the columns with "
+        "--columns, such as label=stars"
     )
 
 
@@ -168,7 +178,7 @@ def _numbers(shots: str) -> list[int]:
 
 
 def _rows(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
-    """Rows as the task asks about them: labelled ones, whole documents, or pairs of texts."""
+    """The rows as the task needs them: labelled rows, whole documents, or pairs of texts."""
     from foretext.evaluate.untaught import pairs_of
     from foretext.tasks.files.rows import Row
 
@@ -211,12 +221,12 @@ def _chosen(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Each row is answered by the likeliest of its answers."""
+    """Answer each row with the most likely of its answers."""
     from foretext.evaluate.in_context import answer_rows
 
     direction = model.info.direction
     rounds = {
-        shots: answer_rows(model, template, asked, others, shots, draws, progress(f"{shots} examples"))
+        shots: answer_rows(model, template, asked, others, shots, draws, progress(counted(shots, "example")))
         for shots in numbers
     }
     if out is not None:
@@ -228,7 +238,9 @@ def _chosen(
 
 def _lines(result: dict[str, Any], count: int, direction: str = "forward") -> list[str]:
     draws, way = result["draws"], ", right to left" if direction == "backward" else ""
-    lines = [f"{result['shots']} examples, {count:,} rows, {draws} draw{'' if draws == 1 else 's'} of examples{way}"]
+    lines = [
+        f"{counted(result['shots'], 'example')}, {counted(count, 'row')}, {counted(draws, 'draw')} of examples{way}"
+    ]
     for name, value in result["scores"].items():
         spread = f" ± {value['deviation']:.4f}" if draws > 1 else ""
         lines.append(f"  {name:24} {value['mean']:.4f}{spread}")
@@ -236,14 +248,15 @@ def _lines(result: dict[str, Any], count: int, direction: str = "forward") -> li
 
 
 def _lost(count: int, direction: str) -> str:
-    return f"{count:,} contexts were too long and lost their {'end' if direction == 'backward' else 'beginning'}"
+    end = "end" if direction == "backward" else "beginning"
+    return f"{counted(count, 'context')} cut at the {end}: too long"
 
 
 def _write_answers(out: Path, asked: list[Row], rounds: list[Round], direction: str) -> None:
-    """A line for each row and draw: what could be answered, and the score of each answer under each normalisation."""
+    """One line per row and draw: the possible answers, and the score of each under each normalisation."""
     from foretext.text.corpus.text_files import write_whole
 
-    # The one answer of last-word is compared with nothing, so that nothing is subtracted from it either.
+    # last-word has a single answer and nothing to compare it with, so nothing is subtracted from its score.
     alone = len(rounds[0].answers[0].prompt.answers) == 1
     normalisations = [name for name in rounds[0].normalisations if not (alone and name == "unbiased")]
     lines = []
@@ -278,7 +291,7 @@ def _described(kind: str, shots: int, rounds: list[Round]) -> dict[str, Any]:
 
 
 def _over_draws(shots: int, values: dict[str, list[float]], cut: int) -> dict[str, Any]:
-    """Mean and deviation of each score over draws of examples."""
+    """Mean and standard deviation of each score over the draws of examples."""
     scores = {
         name: {"mean": statistics.fmean(found), "deviation": statistics.pstdev(found)} for name, found in values.items()
     }
@@ -294,10 +307,10 @@ def _acceptability(model: SavedModel, asked: list[Row], known: list[Row] | None,
         return sentence_scores(model, rows, progress("scoring")), [str(row.label) for row in rows]
 
     result = acceptability(*scored(asked), good, None if known is None else scored(known))
-    matthews = "matthews needs a threshold: give labelled rows to find it on by --examples"
+    matthews = "matthews needs a threshold: give labelled rows to find it with --examples"
     if result.matthews is not None:
         matthews = f"matthews              {result.matthews:.4f}  (threshold {result.threshold:.4f}, from --examples)"
-    area = f"area under the curve  {result.area:.4f}  (mean log-probability of a token; {len(asked):,} rows)"
+    area = f"area under the curve  {result.area:.4f}  (mean log-probability per token; {counted(len(asked), 'row')})"
     show(as_json, asdict(result), [area, matthews])
 
 
@@ -324,12 +337,12 @@ def _written(
     language: str,
     as_json: bool,
 ) -> None:
-    """Each row is answered by a text that the model writes."""
+    """Answer each row with a text that the model writes."""
     from foretext.evaluate.untaught import answer_pairs
 
     results = []
     for shots in numbers:
-        bar = progress(f"writing after {shots} examples")
+        bar = progress(f"writing with {counted(shots, 'example')}")
         rounds = answer_pairs(model, task, asked, known, shots, draws, language, bar)
         values = {name: [one.scores[name] for one in rounds] for name in rounds[0].scores}
         described = _over_draws(shots, values, sum(one.cut for one in rounds))

@@ -7,7 +7,7 @@ from foretext.cli.output import show
 
 
 def systems(as_json: Json = False) -> None:
-    """The systems, and what each is made of."""
+    """List the systems, and what each is made of."""
     from foretext.systems import SYSTEMS
 
     keys = ("paper", "base", "objective", "direction", "tokenizer", "transfer")

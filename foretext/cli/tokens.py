@@ -1,4 +1,4 @@
-"""`foretext tokens`: the pieces of a text, as a run reads it."""
+"""`foretext tokens`: a text as the tokens that a run reads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
 
 def tokens(
     run: RunArgument,
-    text: Annotated[list[str], typer.Argument(help="The text; several for a pair, a choice, a question.")],
+    text: Annotated[
+        list[str], typer.Argument(help="The text; several for a pair, a choice, or a question and its passage.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """The pieces and ids of a text, and for a fine-tuned run the transformed sequences."""
+    """Show the tokens and ids of a text (for a fine-tuned run: the transformed sequences)."""
     from foretext.runs.directory import RunDirectory
     from foretext.runs.inspection import sequences_of
 
@@ -28,8 +30,8 @@ def tokens(
 
 
 def aligned_pieces(sequence: Pieces, width: int = 100) -> str:
-    """Pieces over their ids in lines of at most `width` cells. Spaces show as ␣, other white space and bytes that are
-    part of a character as escapes."""
+    """Tokens above their ids, in lines of at most `width` cells. Spaces show as ␣; other white space and partial
+    characters as escapes."""
     from rich.cells import cell_len
 
     lines, used = [["", ""]], 0

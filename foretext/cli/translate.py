@@ -1,4 +1,4 @@
-"""`foretext translate`: sentences by a run that was trained to translate."""
+"""`foretext translate`: translate sentences with a run of cove."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from foretext.cli.input import Errors, Json, check_output, language_model, lines_of, standard_input, text_argument
 from foretext.cli.output import progress, visible
-from foretext.errors import refuse_if
+from foretext.errors import counted, refuse_if
 from foretext.text.corpus.text_files import text_lines, write_whole
 
 if TYPE_CHECKING:
@@ -19,22 +19,24 @@ if TYPE_CHECKING:
 
 def translate(
     run: Annotated[Path, typer.Argument(help="A run of pretrain --system cove.")],
-    text: Annotated[str, typer.Argument(help="A file with a sentence a line, - for standard input, or the text.")],
-    out: Annotated[Path | None, typer.Option(help="A file for the translations; without it standard output.")] = None,
-    beams: Annotated[int, typer.Option(help="Hypotheses that are kept; 1: the likeliest word each time.")] = 5,
+    text: Annotated[
+        str, typer.Argument(help="A file with one sentence per line, - for standard input, or the text itself.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The file to write (default: standard output).")] = None,
+    beams: Annotated[int, typer.Option(help="Beam size; 1: greedy.")] = 5,
     show_attention: Annotated[
-        bool, typer.Option("--show-attention", help="Under each line, where each word of the translation looks.")
+        bool, typer.Option("--show-attention", help="Below each line, show where each word of the translation attends.")
     ] = False,
     errors: Errors = "strict",
     as_json: Json = False,
 ) -> None:
-    """Translate sentences, a line for each line."""
+    """Translate sentences, line by line."""
     if out is not None:
         check_output(out)
     lines = _sentences(text, errors)
     refuse_if(
         not any(line.strip() for line in lines),
-        "nothing to translate: name a file, give a text, or write lines to standard input",
+        "nothing to translate: give a file or a text, or write lines to standard input",
     )
     model, told = language_model(run), progress("translating")
     if show_attention:
@@ -51,12 +53,12 @@ def translate(
         typer.echo(written, nl=False)
         return
     write_whole(out, written.encode("utf-8"))
-    typer.echo(f"{len(found):,} translations in {out}", err=True)
+    typer.echo(f"{counted(len(found), 'translation')} in {out}", err=True)
 
 
 def _looks(found: TranslationAttention) -> str:
-    """A translation, and under it a row for each of its words: what it looks at most. Of a word that the source has
-    several times the place is said too."""
+    """A translation, and for each of its words the source word with the most attention. If the source has that word
+    several times, its position is given too."""
     from rich.cells import cell_len
 
     names = [
@@ -77,15 +79,16 @@ def _looks(found: TranslationAttention) -> str:
 
 
 def _sentences(given: str, errors: str) -> list[str]:
-    """The lines of a file or of standard input, or a text's. What can only be meant as a file has to be one."""
+    """The lines of a file or of standard input, or those of the text itself. An argument that can only be a file name
+    must exist."""
     if given == "-":
         return list(text_lines(standard_input(errors)))
-    text = text_argument(given, "TEXT", "give it in a file or on standard input with --errors replace")
+    text = text_argument(given, "TEXT", "pass it in a file or on standard input with --errors replace")
     path = Path(text)
     looks_like_one = len(text.split()) == 1 and ("/" in text or "." in text.strip(".!?…"))
     try:
-        there = path.is_file() or (looks_like_one and path.exists())  # a word may be the name of a folder too
-    except OSError:  # far too long for a name
+        there = path.is_file() or (looks_like_one and path.exists())  # a word may also be the name of a folder
+    except OSError:  # too long for a file name
         there = False
     refuse_if(not there and looks_like_one, f"{text}: no such file; check the path")
     if not there:

@@ -1,1 +1,1 @@
-"""The demonstration on text that is already on the machine."""
+"""The demonstration, on text that is already on the machine."""

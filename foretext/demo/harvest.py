@@ -1,10 +1,9 @@
 """The demonstration's corpus: the documentation inside the user's own Python.
 
-Docstrings of the standard library and of the installed packages are read out of the source files with `ast`. Nothing
-is imported, so nothing that is found can run. Which files are read is a seeded choice under a limit on source size, as
-much of each package as there is room for, so that the time is bounded and the same installation gives the same text
-every time. A small language model has no capacity to spare for doctests, tables and markup: only paragraphs of plain
-text are kept.
+Docstrings of the standard library and of installed packages are read from source files with `ast`. Nothing is imported,
+so no code runs. The files are a seeded choice under a limit on source size, balanced over packages, so that the time is
+bounded and the same installation always gives the same text. A small language model has no capacity to spare for
+doctests, tables and markup, so only paragraphs of plain text are kept.
 """
 
 import ast
@@ -43,7 +42,7 @@ _ENTRY = re.compile(r"(?::\w[^:]*:|[-*+•] |\d+[.)] |@\w+|\*{0,2}\w[\w, .*]{0,4
 _MARKUP = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        ("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]", " "),  # what no text may hold
+        ("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]", " "),  # control characters and surrogates
         (r":[a-zA-Z][\w:+-]*:`[~!]?([^`<]*?)(?:\s*<[^`>]*>)?`", r"\1"),  # :class:`~pack.Mean`
         (r"`([^`<]+?)\s*<[^`>]*>`__?|\[([^\]]+)\]\([^)]*\)", r"\1\2"),  # links
         (r"``?([^`]+)``?_?", r"\1"),
@@ -60,10 +59,10 @@ _BOUNDARY = re.compile(r"(?<=[.!?。！？])[\"')\]]?\s+(?=[\"'(\[]?[A-Z\u0080-\
 
 @dataclass(frozen=True)
 class Docstring:
-    """One docstring: where it stands, what it describes, and its paragraphs."""
+    """One docstring: its module, what it documents, and its paragraphs."""
 
     module: str  # "email.message"
-    signature: str  # "def as_string(unixfrom=False)", "class Message(policy)"; empty for a module's own
+    signature: str  # "def as_string(unixfrom=False)", "class Message(policy)"; empty for a module's docstring
     opening: tuple[str, ...]  # the paragraphs of running text before its first section or list
     rest: tuple[str, ...] = ()
 
@@ -73,7 +72,8 @@ class Docstring:
 
     @property
     def heading(self) -> str:
-        """The place and the signature: "email.message: def as_string(unixfrom=False)"; a module's own has its name."""
+        """The module and the signature: "email.message: def as_string(unixfrom=False)"; for a module's docstring, its
+        name."""
         place = ".".join(self.module.split(".")[:2])
         return f"{place}: {self.signature}" if self.signature else f"module {self.module}"
 
@@ -100,7 +100,7 @@ def paragraphs(docstring: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _groups(body: str) -> Iterator[list[str]]:
-    """Lines that belong together: a paragraph, or an entry of a list with what is indented below it."""
+    """Lines that belong together: a paragraph, or a list item with the lines indented below it."""
     group: list[str] = []
     depth = 0
     for line in [*body.split("\n"), ""]:
@@ -114,7 +114,7 @@ def _groups(body: str) -> Iterator[list[str]]:
 
 
 def sentences(paragraph: str) -> list[str]:
-    """Sentences of one plain paragraph; abbreviations do not end one."""
+    """The sentences of one plain paragraph; abbreviations do not end a sentence."""
     found: list[str] = []
     start = 0
     for boundary in [*_BOUNDARY.finditer(paragraph), None]:
@@ -127,7 +127,7 @@ def sentences(paragraph: str) -> list[str]:
 
 
 def sentence_key(sentence: str) -> str:
-    """What two copies of a sentence share: its words without case, punctuation and numbers."""
+    """What copies of a sentence share: its words without case, punctuation and numbers."""
     return " ".join(word for word in re.findall(r"\w+", sentence.lower()) if not word.isdigit())
 
 
@@ -167,7 +167,8 @@ def find_sources(roots: Sequence[Path]) -> dict[str, Path]:
 
 
 def choose_sources(sources: dict[str, Path], seed: int, all_bytes: int) -> list[tuple[str, Path]]:
-    """A seeded choice of files within `all_bytes` of source; the package with the least so far is next."""
+    """A seeded choice of files within `all_bytes` of source; the next file is from the package with the least so
+    far."""
     order = [(module, path) for module, path in sorted(sources.items()) if path.is_file()]
     random.Random(f"sources {seed}").shuffle(order)
     spent: Counter[str] = Counter()
@@ -181,7 +182,7 @@ def choose_sources(sources: dict[str, Path], seed: int, all_bytes: int) -> list[
 
 
 def read_docstrings(module: str, path: Path) -> Iterator[Docstring]:
-    """The docstrings of one file in the order of its source; none where it cannot be read or parsed."""
+    """The docstrings of one file in source order; empty if it cannot be read or parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -211,9 +212,9 @@ def harvest(
     all_bytes: int = MOST_IN_ALL,
     watch: Callable[[], None] = lambda: None,
 ) -> list[Docstring]:
-    """The docstrings below `roots` (this Python's own by default), sorted by module, without copies and without texts
-    of which most paragraphs were seen before (generated families of classes). `watch` is called at each file, and may
-    end the work by an exception."""
+    """The docstrings below `roots` (default: this Python's own), sorted by module. Copies are left out, and so are
+    docstrings most of whose paragraphs have occurred before (generated families of classes). `watch` is called for each
+    file, and may end the work by raising."""
     roots = roots or [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib")]
     seen: set[str] = set()
     kept: list[Docstring] = []

@@ -1,7 +1,7 @@
-"""The demonstration's report: one HTML file that needs nothing else, neither a network nor a script.
+"""The demonstration's report: one self-contained HTML file, without network access or scripts.
 
-Curves and bars are drawn as inline SVG by hand: it stays sharp, follows the reader's light or dark setting through the
-same style variables as the text, and takes a few kilobytes. Every text is escaped on its way in.
+Curves and bars are inline SVG: it stays sharp, follows the reader's light or dark setting through the same style
+variables as the text, and takes a few kilobytes. Every text is escaped.
 """
 
 import math
@@ -51,8 +51,8 @@ svg polyline { fill: none; stroke: var(--without); stroke-width: 2; } svg .valid
 
 @dataclass(frozen=True)
 class TaskResult:
-    """A task's test accuracies over seeds, with and without pre-training; `guessing` is the commonest label's share,
-    `default` the accuracy with word vectors beside the model."""
+    """A task's test accuracies over seeds, with and without pre-training; `guessing` is the share of the most frequent
+    label, `default` the accuracy with word vectors beside the model."""
 
     task: str
     with_pretraining: list[float]
@@ -69,7 +69,7 @@ class TaskResult:
 
     @property
     def is_clear(self) -> bool:
-        """Better by more than the larger standard deviation over seeds; one seed cannot show it."""
+        """Whether the gain exceeds the larger standard deviation over seeds; a single seed cannot show this."""
         sides = (self.with_pretraining, self.without)
         return min(map(len, sides)) > 1 and self.gain > max(map(statistics.stdev, sides))
 
@@ -99,8 +99,8 @@ def render(
     facts: Mapping[str, str],
     notes: Sequence[str],
 ) -> str:
-    """The page as text. `curves`: of training and of validation, each under its name. `samples`: prompts and what the
-    model wrote. `examples`: of each task a row as (column, text)."""
+    """The page as text. `curves`: training and validation loss by name. `samples`: prompts and the model's text.
+    `examples`: for each task, one row as (column, text)."""
     shown_facts = "".join(f"<tr><th scope='row'>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.items())
     cards = "".join(_card(task, row) for task, row in examples.items())
     written = "".join(f"<pre><span class='prompt'>{escape(a)}</span>{escape(b)}</pre>" for a, b in samples)
@@ -149,7 +149,7 @@ def _table(results: Sequence[TaskResult]) -> str:
 
 
 def _bars(results: Sequence[TaskResult]) -> str:
-    """Three bars a task, each seed as a dot, the level of guessing as a dashed line."""
+    """Three bars per task, each seed as a dot, the level of guessing as a dashed line."""
     left, width, pitch = 130, 560, 77
     height = pitch * len(results) + 30
     parts = [
@@ -175,7 +175,7 @@ def _bars(results: Sequence[TaskResult]) -> str:
 
 
 def _curves(curves: Mapping[str, Curve]) -> str:
-    """The loss against the tokens seen; of training and of validation in two colours."""
+    """The loss against the tokens seen, training and validation in two colours."""
     finite = [[(tokens, loss) for tokens, loss in curve if math.isfinite(loss)] for curve in curves.values()]
     points = [point for curve in finite for point in curve]
     if len(points) < 2:

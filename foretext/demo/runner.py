@@ -1,10 +1,10 @@
-"""The demonstration: pre-train on the machine's own documentation, then fine-tune four tasks: with and without that
-pre-training, and as `finetune` does without being asked, with word vectors beside the model.
+"""The demonstration. It pre-trains on the machine's own documentation, then fine-tunes four tasks: with and without
+pre-training, and in `finetune`'s default way, with word vectors beside the model.
 
-The time is promised beforehand and kept. Pre-training has a fixed share. Seeds are the outermost loop of fine-tuning: a
-seed that does not fit into what is left is left out for every task and both sides, and the report says so. What is
-done stands in progress.json under the plan that it was made under: called again, the demonstration goes on from there;
-under another plan it starts over.
+The time is promised in advance and kept. Pre-training has a fixed share. Seeds are the outermost loop of fine-tuning: a
+seed that does not fit into the remaining time is left out for every task and both sides, and the report says so.
+Progress is in progress.json together with its plan: called again, the demonstration resumes; under another plan it
+starts over.
 """
 
 import json
@@ -45,10 +45,10 @@ PROMPTS = (
     "Return the",
 )
 MARKER = "demonstration.txt"
-SIDES = ("with", "without")  # pre-training; the model alone in both
-DEFAULT = "default"  # what `finetune` does without being asked; of the first seed alone
-TIMES = 4.5  # as long as one side, about: four folds, and then all rows
-# Narrower than `tiny`: twice the tokens in the same minutes, for pre-training and for all fine-tunings.
+SIDES = ("with", "without")  # with or without pre-training; both train the model alone
+DEFAULT = "default"  # `finetune`'s default way; for the first seed only
+TIMES = 4.5  # estimated time as a multiple of one side's: four folds, and then all rows
+# Narrower than `tiny`: reads twice the tokens in the same minutes, in pre-training and in fine-tuning.
 NARROW = ("model.width=128", "model.heads=2", "tokenizer.size=4000")
 
 
@@ -77,7 +77,7 @@ class Demo:
         self.progress: dict[str, Any] = {}
 
     def run(self) -> list[TaskResult]:
-        """Everything, from the corpus to report.html. After a signal what is done is kept, and the next run goes on."""
+        """Everything, from the corpus to report.html. A signal keeps the progress, and the next run resumes."""
         self._take_folder()
         self.console.print(
             f"[bold]foretext demo[/bold]: at most {self.minutes:g} minutes on 2 cores. It pre-trains a small GPT on "
@@ -88,17 +88,17 @@ class Demo:
             return self._run()
         except Interrupted as stopped:
             code = stopped.code
-        except KeyboardInterrupt:  # from Python, where no handler is installed
+        except KeyboardInterrupt:  # when called from Python, where no handler is installed
             code = 130
-        raise Interrupted(code, str(self.folder), "run the same command again to go on from here")
+        raise Interrupted(code, str(self.folder), "run the same command again to resume")
 
     def _take_folder(self) -> None:
-        """The demonstration clears away what an earlier one left, so it works only in a folder of its own."""
+        """The demonstration deletes what an earlier one left, so it works only in its own folder."""
         marker = self.folder / MARKER
         if self.folder.exists() and not marker.is_file() and (not self.folder.is_dir() or any(self.folder.iterdir())):
             raise UserError(
-                f"{self.folder} holds something else than a demonstration, whose files it would replace; "
-                "choose a new or empty folder with --out"
+                f"{self.folder} holds other files, which the demonstration would delete; choose a new or empty folder "
+                "with --out"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         marker.write_text("This folder belongs to `foretext demo`, which replaces what is in it.\n", encoding="utf-8")
@@ -125,7 +125,7 @@ class Demo:
         return results
 
     def _recall(self, plan: str) -> None:
-        """Takes up what was done under the same plan; what was made under another is removed."""
+        """Resumes progress made under the same plan; progress under another plan is deleted."""
         with suppress(OSError, ValueError):
             self.progress = json.loads((self.folder / "progress.json").read_bytes())
         if self.progress.get("plan") != plan:
@@ -138,7 +138,7 @@ class Demo:
 
     @contextmanager
     def _stage(self, title: str) -> Iterator[None]:
-        """A line with the time left; on a terminal it runs on while the stage does. None begins after a signal."""
+        """A line with the time left; on a terminal it is updated during the stage. No stage begins after a signal."""
         self._end_if_asked()
         label = self._label(title)
         if not self.console.is_terminal:
@@ -168,7 +168,7 @@ class Demo:
         self._say(text)
 
     def pretrain(self, data: DemoData) -> None:
-        """Makes the run `base`, or goes on with it: the time spent counts; finished, nothing is left to do."""
+        """Makes the run `base`, or resumes it; time already spent counts. A finished run needs nothing."""
         pretrain(
             [data.corpus],
             system="gpt",
@@ -183,7 +183,7 @@ class Demo:
         )
 
     def finetune(self, data: DemoData, task: str, side: str, seed: int) -> float:
-        """The accuracy on the test rows. The runs that are made as by default stay."""
+        """The accuracy on the test rows. Runs made in the default way are kept."""
         out = self.folder / "tasks" / task if side == DEFAULT else None
         if out:
             shutil.rmtree(out, ignore_errors=True)
@@ -196,7 +196,7 @@ class Demo:
             epochs=self.epochs,
             views=None if side == DEFAULT else (),
             from_scratch=side == "without",
-            reporter=Reporter(),  # a long row is cut alike with and without pre-training
+            reporter=Reporter(),  # a long row is cut the same way with and without pre-training
             stopping=self.stopping,
         )
         return model.evaluate(data.path(task, "test"), reporter=Reporter()).values["accuracy"]
@@ -213,7 +213,7 @@ class Demo:
                 jobs += [(task, DEFAULT) for task in TASKS]
             missing = any(f"{task} {side} {seed}" not in scores for task, side in jobs)
             if place and missing and self._left() <= 2 * sum(seconds.values()):
-                self._note(f"The time was up before seed {seed}: the figures are over {place}.")
+                self._note(f"There was no time for seed {seed}: the results are over {place}.")
                 return
             for task, side in jobs:
                 number += 1
@@ -223,7 +223,7 @@ class Demo:
     def _finetune_one(self, data: DemoData, task: str, side: str, seed: int, number: str) -> None:
         seconds, beside = self.progress["seconds"], side == DEFAULT
         if beside and self._left() <= TIMES * seconds[task]:
-            self._note(f"The time was too short for {task} with word vectors.")
+            self._note(f"There was no time for {task} with word vectors.")
             return
         how = "with word vectors too" if beside else f"{side} pre-training"
         with self._stage(f"fine-tuning {number}: {task}, {how}, seed {seed}"):
@@ -260,9 +260,9 @@ class Demo:
             notes=[
                 "Modules are split, not rows: no text of a validation or test row is in the corpus or a training row.",
                 "Wrong answers are the right answers of other rows: an answer by itself says nothing about its label.",
-                "With and without: one configuration, one tokenizer; only the weights at the start differ.",
-                "With word vectors: what finetune does without being asked. One head reads n-grams, topics and word "
-                f"vectors of the corpus beside the fine-tuned model; seed {self.seeds[0]} alone.",
+                "With and without: the configuration and the tokenizer are the same; only the initial weights differ.",
+                "With word vectors: what finetune does by default. One head reads n-grams, topics and word vectors "
+                f"of the corpus beside the fine-tuned model; seed {self.seeds[0]} only.",
                 *self.notes,
             ],
             facts={

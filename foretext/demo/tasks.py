@@ -1,16 +1,16 @@
-"""Four labelled tasks made out of the documentation's own structure, one for each of GPT's input transformations.
+"""Four labelled tasks made from the documentation's own structure, one for each of GPT's input transformations.
 
 - classification: which area of programming a docstring's opening belongs to. Openings that name their own package
-  are left out, since they would give the area away.
+  are left out, since they would reveal the area.
 - entailment: whether a docstring's opening describes what a signature says.
 - similarity: whether the second text is a shortened copy of the first: half of its words, drawn at random, in order.
-- choice: which of four endings is a sentence's own.
+- choice: which of four endings belongs to a sentence.
 
-Two rules keep the figures honest. Modules, not rows, are split: no text of a validation or test module is in the
-pre-training corpus or in a training row, and a sentence that stands in more than one module is in no row at all. And
-the wrong answers are the right answers of other rows: each ending stands three times as a wrong choice and once as the
-right one, and the pairs are exchanged or left alone by turns, so that neither half of a pair, nor its length, says
-anything about the label by itself.
+Two rules keep the results honest. First, modules are split, not rows: no text of a validation or test module is in the
+pre-training corpus or in a training row, and a sentence that occurs in more than one module is in no row. Second, wrong
+answers are the right answers of other rows: each ending occurs three times as a wrong choice and once as the right one,
+and pairs are exchanged or left alone alternately. So neither half of a pair, nor its length, reveals the label by
+itself.
 """
 
 import csv
@@ -35,11 +35,11 @@ COLUMNS = {
     "choice": ("context", "choice1", "choice2", "choice3", "choice4", "label"),
 }
 CHOICES = 4
-LEAST_WORDS, MOST_WORDS = 5, 20  # of a sentence in a row
+LEAST_WORDS, MOST_WORDS = 5, 20  # words per sentence in a row
 EXCERPT_WORDS = 40
 LONGEST_HEADING = 100  # characters
 
-# A table, not a rule: a package that is not named here has no area; its text is in the corpus and in no task.
+# A table, not a rule: a package that is not listed has no area; its text is in the corpus but in no task.
 _AREAS = {
     "network": """email http urllib smtplib imaplib poplib ftplib nntplib telnetlib socket socketserver ssl xmlrpc cgi
         wsgiref ipaddress mailbox mailcap netrc urllib3 requests httpx httpcore h11 aiohttp fastapi starlette""",
@@ -58,33 +58,33 @@ AREA_OF = {package: area for area, packages in _AREAS.items() for package in pac
 
 Row = tuple[str, ...]
 Rows = dict[tuple[str, str], list[Row]]  # (task, split) → rows, the label last
-ROWS = {"train": 550, "valid": 200, "test": 600}  # a task
-HARDEST = "entailment"  # has twice the training rows, which are short
-HELD_OUT = {"test": 0.22, "valid": 0.3}  # of the modules, cumulated
+ROWS = {"train": 550, "valid": 200, "test": 600}  # per task
+HARDEST = "entailment"  # gets twice the training rows, which are short
+HELD_OUT = {"test": 0.22, "valid": 0.3}  # shares of the modules, cumulative
 
 
 @dataclass(frozen=True)
 class Passage:
-    """What the tasks use of a docstring: its usable sentences that stand nowhere else, in order."""
+    """What the tasks use of a docstring: its usable sentences that occur nowhere else, in order."""
 
     area: str
-    heading: str  # place and signature, as the corpus has them; empty for a module's own docstring and for long ones
-    excerpt: str  # the sentences from the first on that are usable, within a number of words
+    heading: str  # module and signature, as in the corpus; empty for a module's docstring and for long ones
+    excerpt: str  # the usable sentences from the first on, up to a number of words
     halves: tuple[str, str] | None  # one sentence, cut near its middle
-    names_package: bool  # the excerpt gives the area away
+    names_package: bool  # the excerpt would reveal the area
 
 
-Member = tuple[Passage, str, str]  # a passage, and the two texts of it that belong together
+Member = tuple[Passage, str, str]  # a passage, and its two texts that belong together
 
 
 @dataclass(frozen=True)
 class DemoData:
-    """The rows of each task and split, the label last, and what the report says of the corpus."""
+    """The rows of each task and split, the label last, and facts about the corpus for the report."""
 
     folder: Path
     rows: Rows
     modules: dict[str, int]  # split → modules
-    packages: list[str]  # those with most text
+    packages: list[str]  # those with the most text
     documents: list[str]
 
     @property
@@ -99,7 +99,7 @@ class DemoData:
         return self.folder / f"{task}-{split}.csv"
 
     def guessing(self, task: str) -> float:
-        """The commonest label's share of the test rows."""
+        """The share of the most frequent label in the test rows."""
         labels = Counter(row[-1] for row in self.rows[task, "test"])
         return max(labels.values()) / labels.total()
 
@@ -118,14 +118,14 @@ def prepare(
     roots: Sequence[Path] = (),
     watch: Callable[[], None] = lambda: None,
 ) -> DemoData:
-    """Harvests, splits and writes corpus.jsonl and TASK-SPLIT.csv into `folder`; `watch` may end the harvest."""
+    """Harvests, splits, and writes corpus.jsonl and TASK-SPLIT.csv into `folder`; `watch` may end the harvest."""
     docstrings = harvest(roots, seed=seed, watch=watch)
     by_split: dict[str, list[Docstring]] = {split: [] for split in SPLITS}
     text: Counter[str] = Counter()
     for docstring in docstrings:
         by_split[split_of(docstring.module, seed)].append(docstring)
         text[docstring.package] += sum(map(len, docstring.paragraphs))
-    # Short phrases aside: "Returns self" is nobody's own.
+    # Except short phrases: "Returns self" occurs everywhere.
     held_out = {key for one in by_split["valid"] + by_split["test"] for key in _keys(one) if key.count(" ") >= 4}
     seen = Counter(key for one in docstrings for key in (one.heading, *_keys(one)))
     passages = {split: [_passage(one, seen) for one in by_split[split]] for split in SPLITS}
@@ -150,7 +150,8 @@ def _keys(docstring: Docstring) -> set[str]:
 
 
 def _documents(docstrings: list[Docstring], held_out: set[str], seed: int) -> list[str]:
-    """The pre-training text: training modules only, without any paragraph that shares a sentence with the rest."""
+    """The pre-training text: training modules only, without any paragraph that shares a sentence with the other
+    splits."""
     kept = [
         (one.heading, [text for text in one.paragraphs if held_out.isdisjoint(map(sentence_key, sentences(text)))])
         for one in docstrings
@@ -161,7 +162,7 @@ def _documents(docstrings: list[Docstring], held_out: set[str], seed: int) -> li
 
 
 def is_usable(sentence: str) -> bool:
-    """Whether a sentence can stand in a labelled row: whole, of middling length, mostly words."""
+    """Whether a sentence can be used in a labelled row: complete, of medium length, mostly words."""
     letters = sum(char.isalpha() or char == " " for char in sentence)
     is_whole = (sentence[0].isupper() or ord(sentence[0]) > 127) and sentence[-1] in ".!?。！？"
     is_short = LEAST_WORDS <= len(sentence.split()) <= MOST_WORDS and len(sentence) <= 9 * MOST_WORDS
@@ -169,7 +170,8 @@ def is_usable(sentence: str) -> bool:
 
 
 def _passage(docstring: Docstring, seen: Counter[str]) -> Passage:
-    """`seen`: how many docstrings have a sentence or a heading. One of two modules would be in training and in test."""
+    """`seen`: how many docstrings have a sentence or a heading. A copy in two modules could be in training and in
+    test."""
     running = [sentence for text in docstring.opening for sentence in sentences(text)]
     usable = [is_usable(one) and seen[sentence_key(one)] == 1 for one in running]
     opening = running[: [*usable, False].index(False)]
@@ -210,18 +212,19 @@ def _all_rows(passages: dict[str, list[Passage]], sizes: Mapping[str, int], seed
 
 
 def _openings(found: list[Passage], area: str) -> list[Row]:
-    """The openings of an area that do not give it away."""
+    """The openings of an area that do not reveal it."""
     return [(one.excerpt, area) for one in found if one.area == area and one.excerpt and not one.names_package]
 
 
 def _entailment(found: list[Passage], most: int, generator: random.Random) -> list[Row]:
-    """Two signatures of different areas a time, with descriptions of nearly one length: its own or the other's."""
+    """Two signatures of different areas at a time, with descriptions of nearly equal length: its own or the other's."""
     members = [(one, one.heading, one.excerpt) for one in found if one.heading and one.excerpt]
     return _exchanged(_alike(members, 2, most // 2, generator), "yes", "no")
 
 
 def _similarity(found: list[Passage], most: int, generator: random.Random) -> list[Row]:
-    """Two openings of different areas and nearly one length a time, each with its own shortened copy or the other's."""
+    """Two openings of different areas and nearly equal length at a time, each with its own shortened copy or the
+    other's."""
     cut = [(one, one.excerpt.split()[:16]) for one in found if len(one.excerpt.split()) >= 8]
     drawn = [(one, words, sorted(generator.sample(range(len(words)), len(words) // 2))) for one, words in cut]
     members = [(one, " ".join(words), " ".join(words[place] for place in kept)) for one, words, kept in drawn]
@@ -229,7 +232,7 @@ def _similarity(found: list[Passage], most: int, generator: random.Random) -> li
 
 
 def _exchanged(couples: list[list[Member]], same: str, other: str) -> list[Row]:
-    """Couples of pairs by turns as they are, and with their second texts exchanged. Each text stands in one row."""
+    """Couples of pairs, alternately unchanged and with their second texts exchanged. Each text occurs in one row."""
     rows: list[Row] = []
     for number, ((_, a, of_a), (_, b, of_b)) in enumerate(couples[: len(couples) // 2 * 2]):
         rows += [(a, of_a, same), (b, of_b, same)] if number % 2 else [(a, of_b, other), (b, of_a, other)]
@@ -237,7 +240,7 @@ def _exchanged(couples: list[list[Member]], same: str, other: str) -> list[Row]:
 
 
 def _choice(found: list[Passage], most: int, generator: random.Random) -> list[Row]:
-    """Four sentences of different areas a time: each one's beginning with all four endings, in one order."""
+    """Four sentences of different areas at a time: the beginning of each with all four endings, in one order."""
     rows: list[Row] = []
     for group in _alike([(one, *one.halves) for one in found if one.halves], CHOICES, most // CHOICES, generator):
         generator.shuffle(group)
@@ -250,12 +253,12 @@ _MAKERS = {"entailment": _entailment, "similarity": _similarity, "choice": _choi
 
 
 def _alike(members: list[Member], size: int, most: int, generator: random.Random) -> list[list[Member]]:
-    """At most `most` groups of `size` whose second texts have nearly one length, each from an area of its own."""
+    """At most `most` groups of `size` whose second texts have nearly equal length, each from a different area."""
 
     def length(member: Member) -> int:
         return len(member[2].split())
 
-    # One member for each second text: the same words must not be right and wrong at once.
+    # One member for each second text: the same words must not be both right and wrong.
     known = sorted({sentence_key(member[2]): member for member in members}.values(), key=length)
     groups: list[list[Member]] = []
     start = 0

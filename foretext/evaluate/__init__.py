@@ -1,1 +1,1 @@
-"""Perplexity, task scores, reports."""
+"""Perplexity, in-context learning, features, fill, translation and attention."""

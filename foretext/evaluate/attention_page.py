@@ -1,8 +1,8 @@
-"""Where a token looks: the attention of every layer and head over one text, as a page that needs nothing else.
+"""The attention of every layer and head over one text, as a self-contained HTML page.
 
-Rows are the tokens that look, columns what they look at; the triangle above the diagonal, which a causal model cannot
-see, is hatched. A chosen token's weights over all that it sees are shown on the text itself. Of a run that translates
-(CoVe) rows are the words of the translation, columns those of the text.
+Rows are the attending tokens, columns the tokens they attend to; the triangle above the diagonal, which a causal model
+cannot see, is hatched. A selected token's weights are shown on the text itself. For a run that translates (CoVe), rows
+are the words of the translation and columns those of the text.
 """
 
 from __future__ import annotations
@@ -21,24 +21,26 @@ from foretext.evaluate.translation import translation_attention
 from foretext.runs.model import SavedModel
 from foretext.runs.reading import Reading, read_as, told_apart
 
-MOST_TOKENS = 128  # a picture of more could not be read, and the page would grow by their square
+MOST_TOKENS = 128  # a larger picture would be unreadable, and the page grows with the square
 
 
 def attention_page(model: SavedModel, text: str, target: str | None = None) -> str:
-    """The page for `text`. A causal model reads it after end-of-text, if it has that: there a head rests. `target`: of
-    a run that translates, the translation to look at; without it the run's own."""
+    """The page for `text`. A causal model reads it after end-of-text, if it has that token: there a head can rest.
+    `target`: for a run that translates, a translation to show instead of the run's own."""
     if model.system.reads == "pairs":
         return _translation_page(model, text, target)
-    refuse_if(target is not None, f"--target is for a run that translates (cove), not for one of {model.system.name}")
-    refuse_if(not model.trunk.attends, f"{model.system.name} has no attention to look at")
+    refuse_if(
+        target is not None, f"--target is for a run that translates (cove), but this one is of {model.system.name}"
+    )
+    refuse_if(not model.trunk.attends, f"{model.system.name} has no attention to show")
     reading = _sequence(model, text)
     ids = reading.ids
     most = min(MOST_TOKENS, model.model_config.reads)
     refuse_if(
         not 2 <= len(ids) <= most,
-        f"the text has {len(ids)} tokens; the page shows between 2 and {most}: give more, or less, text",
+        f"the text has {len(ids)} tokens, but the page shows between 2 and {most}: give a longer or shorter text",
     )
-    # Segments are for a trunk that tells them apart: no other has any in a single text.
+    # Segments are only for trunks that distinguish them: a single text has one segment otherwise.
     given = [torch.tensor(part, device=model.device) for part in (ids, reading.segments) if part]
     weights = model.trunk.eval().attention_weights(*given).cpu().numpy()
     pieces = [model.tokenizer.piece(number) for number in ids]
@@ -61,29 +63,30 @@ def _translation_page(model: SavedModel, text: str, target: str | None) -> str:
 def _check_words(what: str, words: int) -> None:
     refuse_if(
         not 1 <= words <= MOST_TOKENS,
-        f"the {what} has {words} words; the page shows between 1 and {MOST_TOKENS}: give other text",
+        f"the {what} has {words} words, but the page shows between 1 and {MOST_TOKENS}: give another text",
     )
 
 
 def _sequence(model: SavedModel, text: str) -> Reading:
-    """What the model reads of a text, in its reading direction: a fine-tuned one with the tokens of its task. Nothing
-    is cut: what is too long is refused."""
+    """What the model reads of a text, in its reading direction; a fine-tuned model adds the tokens of its task. Nothing
+    is cut: a text that is too long is refused."""
     ids = model.tokenizer.encode(text)
     if model.task is not None and model.task.pools:
         refuse_if(
             model.task.kind not in ("classification", "regression"),
-            f"this run's task, {model.task.kind}, reads several texts; the page shows models of one text",
+            f"the task of this run, {model.task.kind}, reads several texts, but the page shows models of a single text",
         )
         frame = model.layout.frame(ids)
         return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
     reading = read_as(model, ids)
     if reading.count == len(ids):
         return reading
-    return replace(reading, ids=[*reading.ids, *ids[reading.count :]])  # too many, and refused
+    return replace(reading, ids=[*reading.ids, *ids[reading.count :]])  # too many tokens, which the caller refuses
 
 
 def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str, causal: bool) -> str:
-    """The page, given the pieces and each layer's and head's weights. `causal`: a token sees none behind it."""
+    """The page for the pieces and the weights of each layer and head. `causal`: a token sees only itself and earlier
+    ones."""
     layers, heads, length, _ = weights_LHTT.shape
     levels_LHTT = _levels(weights_LHTT)
     rows = [levels_LHTT[:, :, row, : row + 1 if causal else length].tolist() for row in range(length)]
@@ -95,15 +98,15 @@ def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str, causal: 
 def render_translation(
     source: Sequence[str], target: Sequence[str], weights_TS: np.ndarray, title: str, unknown: Sequence[str] = ()
 ) -> str:
-    """The page of a translation: its words look, those of the source are looked at."""
+    """The page of a translation: its words attend to those of the source."""
     weights = [[_levels(weights_TS).tolist()]]
     data = {"pieces": list(source), "rows": list(target), "layers": 1, "heads": 1, "weights": weights}
-    about = _WORDS + (f" Not in the vocabulary, and read as unknown: {', '.join(unknown)}." if unknown else "")
+    about = _WORDS + (f" Not in the vocabulary, so read as unknown: {', '.join(unknown)}." if unknown else "")
     return _page(data, "Where each word of the translation looks", title, html.escape(about))
 
 
 def _levels(weights: np.ndarray) -> np.ndarray:
-    """Tenths of a per cent, as the page has them."""
+    """Weights in tenths of a per cent, as the page stores them."""
     return np.rint(1000 * weights).astype(int)
 
 

@@ -1,10 +1,10 @@
-"""Contextual vectors of texts and of words, from any layer or a mix of layers, of every system: of its pre-trained
-runs, or, where nothing is pre-trained (cross-view training), of those that were taught a task.
+"""Contextual vectors of texts and of words, from any layer or a mix of layers, for every system: from its pre-trained
+runs, or from fine-tuned ones if the system has no pre-training (cross-view training).
 
-A text's vector is the mean of its tokens' states, without the special tokens that a masked system puts round them (a
-causal one's end-of-text counts, as it always has), unless its objective has a way of its own (`text_vectors`: word
-vectors are weighted by how rare the words are). A word's is the mean of its pieces'. Layers are counted from 0, the
-embeddings, to the number of blocks; "top" is what the model's own head reads, behind the final norm where there is one.
+A text's vector is the mean of its tokens' states, without the special tokens that a masked system adds (a causal
+system's end-of-text counts), unless the objective does it differently (`text_vectors`: word vectors are weighted by how
+rare the words are). A word's vector is the mean of its pieces' states. Layers are numbered from 0, the embeddings, to
+the number of blocks; "top" is what the model's own head reads, after the final norm if there is one.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from foretext.text.tokenizers.base import encode_texts
 
 @dataclass(frozen=True)
 class LayerMix:
-    """Layers and what each counts; none: the top."""
+    """Layers and their weights; none: the top."""
 
     layers: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()  # none: all alike
-    each: bool = False  # side by side, not added up; without layers all of them
+    weights: tuple[float, ...] = ()  # empty: equal weights
+    each: bool = False  # layers side by side, not added up; without `layers`, all of them
 
     @classmethod
     def of(cls, layers: Sequence[int], weights: Sequence[float], each: bool) -> LayerMix:
-        """As a Python user gives it: any sequences of numbers."""
+        """From any sequences of numbers that a Python user gives."""
         try:
             return cls(tuple(map(operator.index, layers)), tuple(map(float, weights)), each)
         except (TypeError, ValueError):
@@ -47,27 +47,28 @@ class LayerMix:
             ) from None
 
     def chosen(self, count: int) -> tuple[int, ...]:
-        """The layers, of a model that has so many and the embeddings."""
+        """The layers to read; by default all layers and the embeddings if `each`, otherwise the top."""
         return self.layers or (tuple(range(count + 1)) if self.each else ())
 
     def widths(self, model: SavedModel) -> tuple[int, ...]:
-        """Numbers of a vector, of each layer's if each is by itself; UserError where the model has no such mix."""
+        """The width of a vector, or of each layer's if they are side by side; UserError if the model has no such
+        mix."""
         config = model.model_config
         refuse_if(
             self.each and self.weights,
-            "weights are for layers that are added up, not for each by itself; leave them out",
+            "weights are for layers that are added up, but each layer is given by itself; leave them out",
         )
         for layer in self.layers:
             refuse_if(
                 not 0 <= layer <= config.layers,
-                f"there is no layer {layer}: the layers are 0 (the embeddings) to {config.layers}",
+                f"there is no layer {layer}: layers are 0 (the embeddings) to {config.layers}",
             )
         refuse_if(
             self.weights and len(self.weights) != len(self.layers),
             f"{len(self.weights)} weights for {len(self.layers)} layers; give one for each",
         )
         for weight in self.weights:
-            refuse_if(not math.isfinite(weight), f"a layer cannot count {weight}; give a finite number")
+            refuse_if(not math.isfinite(weight), f"{weight} is not a valid weight of a layer; give a finite number")
         layers = self.chosen(config.layers)
         widths = tuple(config.layer_widths[layer] for layer in layers) or (config.width,)
         if self.each:
@@ -75,18 +76,18 @@ class LayerMix:
         if len(set(widths)) > 1:
             said = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
             raise UserError(
-                f"layers of different widths cannot be added up ({said} numbers); take one at a time, or each by "
+                f"layers of different widths cannot be added up ({said} dimensions); take one at a time, or each by "
                 "itself (--each, in Python each=True)"
             )
         return widths[:1]
 
     def parts(self, model: SavedModel, vectors: np.ndarray) -> list[np.ndarray]:
-        """[rows, width] of each layer, of vectors in which they stand side by side; without `each` the vectors."""
+        """[rows, width] of each layer, from vectors that hold them side by side; without `each`, the vectors."""
         return np.split(vectors, np.cumsum(self.widths(model))[:-1], axis=1)
 
     def arranged(self, model: SavedModel, vectors: np.ndarray) -> np.ndarray:
-        """[rows, width]; with `each` [rows, layers, width], or, where layers are of unequal width, [rows, layers] of
-        vectors, so that a layer of a row stands at [row, layer] in either case."""
+        """[rows, width]; with `each` [rows, layers, width], or, if layers differ in width, an array of vectors [rows,
+        layers]. In both cases [row, layer] is a row's vector from that layer."""
         if not self.each:
             return vectors
         parts = self.parts(model, vectors)
@@ -115,8 +116,8 @@ TOP = LayerMix()
 
 @dataclass(frozen=True)
 class WordVectors:
-    """The words of one text, their places in it in characters, and a vector for each: float32 [words, width], or as
-    `LayerMix.arranged` has them."""
+    """The words of one text, their character offsets in it, and a vector for each: float32 [words, width], or as in
+    `LayerMix.arranged`."""
 
     words: list[str]
     places: list[tuple[int, int]]
@@ -124,15 +125,16 @@ class WordVectors:
 
 
 class GivesVectors:
-    """What `LanguageModel` and `TaskModel` are asked for vectors by."""
+    """The methods of `LanguageModel` and `TaskModel` that give vectors."""
 
     model: SavedModel
 
     def check_gives_vectors(self) -> None:
-        """UserError for a fine-tuned run of a system that has pre-trained ones: its layers have become the task's."""
+        """UserError for a fine-tuned run if its system has pre-trained ones: its layers have been trained for the
+        task."""
         refuse_if(
             self.model.task is not None and self.model.system.reads != "rows",
-            f"{self.model.where} is fine-tuned: vectors are of the pre-trained run that it was made from; use that",
+            f"{self.model.where} is fine-tuned, but vectors need a pre-trained run: use the one that it was made from",
         )
 
     def features(
@@ -144,10 +146,10 @@ class GivesVectors:
         weights: Sequence[float] = (),
         each: bool = False,
     ) -> np.ndarray:
-        """One vector a text: the mean of its tokens' states, float32 [texts, width]. `layers`: whose states, added up
-        with `weights` (none: their mean); 0 is the embeddings; none: the top. `each`: not added up, [texts, layers,
-        width]; without `layers` all of them. Where layers are of unequal width `each` gives [texts, layers] of
-        vectors, of which `np.stack(found[:, 1])` is [texts, width] of the second."""
+        """One vector per text, the mean of its tokens' states: float32 [texts, width]. `layers`: the layers to add up
+        with `weights` (default: their mean); 0 is the embeddings; default: the top. `each`: layers are not added up,
+        [texts, layers, width]; without `layers`, all of them. If layers differ in width, `each` gives an array of
+        vectors [texts, layers], where `np.stack(found[:, 1])` is [texts, width] of the second layer."""
         self.check_gives_vectors()
         mix = LayerMix.of(layers, weights, each)
         return mix.arranged(self.model, text_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix))
@@ -161,8 +163,8 @@ class GivesVectors:
         weights: Sequence[float] = (),
         each: bool = False,
     ) -> list[WordVectors]:
-        """For each text its words, their places in it and a vector for each, the mean of its pieces' states; with
-        `each` [words, layers, width], or [words, layers] of vectors, as in `features`."""
+        """For each text its words, their character offsets, and a vector for each, the mean of its pieces' states; with
+        `each` [words, layers, width], or vectors [words, layers], as in `features`."""
         self.check_gives_vectors()
         mix = LayerMix.of(layers, weights, each)
         found = word_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix)
@@ -176,9 +178,9 @@ def text_vectors(
     reporter: Reporter | None = None,
     mix: LayerMix = TOP,
 ) -> np.ndarray:
-    """One float32 vector for each text, layers side by side; texts beyond the context count with their beginning.
-    `progress` hears of the vectors, `reporter` of the encoding before them and of texts that were cut (without one,
-    Python's warnings say that)."""
+    """One float32 vector for each text, layers side by side; of a text longer than the context only the beginning
+    counts. `progress` gets the number of vectors; `reporter` gets the progress of encoding and notes about texts that
+    were cut (without one, these are Python warnings)."""
     width = sum(mix.widths(model))
     reporter = reporter or Warns()
     arrays = encode_texts(texts, model.tokenizer, functools.partial(reporter.work, "encoding"))
@@ -202,8 +204,8 @@ def word_vectors(
     reporter: Reporter | None = None,
     mix: LayerMix = TOP,
 ) -> list[WordVectors]:
-    """The words of each text that fit the context wholly. Where a script has no spaces a word is a piece, or a
-    character. `progress`, `reporter`: as in `text_vectors`."""
+    """The words of each text that fit the context completely. In scripts without spaces a word is a piece, or a
+    character. `progress` and `reporter`: as in `text_vectors`."""
     width = sum(mix.widths(model))
     encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
     readings = _readings(model, [ids for ids, _ in encoded], reporter or Warns())
@@ -224,7 +226,7 @@ def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Rep
         context = model.model_config.context if model.system.causal else model.model_config.reads
         reporter.note(
             f"{cut:,} of {len(readings):,} texts are longer than the context of {context} tokens: only their beginning "
-            "counts"
+            "is used"
         )
     return readings
 
@@ -232,7 +234,7 @@ def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Rep
 def _by_word(
     model: SavedModel, text: str, ids: list[int], offsets: list[tuple[int, int]], states: np.ndarray, width: int
 ) -> WordVectors:
-    """The words whose pieces all have a state; `states` may end before `ids`."""
+    """The words whose pieces all have a state; `states` may be shorter than `ids`."""
     starts = np.flatnonzero(model.tokenizer.word_starts(np.array(ids, dtype=np.int64)))
     words, places, vectors = [], [], []
     for first, last in zip(starts.tolist(), [*starts[1:].tolist(), len(ids)]):

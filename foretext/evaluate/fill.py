@@ -1,8 +1,8 @@
-"""Filling in blanks: what a masked model sees in the place of a mask, and what XLNet's query stream says there.
+"""Fills in blanks, with a masked model's prediction at a mask, or with XLNet's query stream.
 
-Only here does the mask's name in a text mean a blank; everywhere else it is ordinary text. What stands round a blank is
-encoded part by part, so that the blank is a whole word's place: the space before it belongs to it in a vocabulary
-whose pieces have their spaces, and what touches it from behind begins no word.
+Only here does the mask's name in a text mean a blank; elsewhere it is ordinary text. The text around a blank is encoded
+part by part, so that the blank is a whole word's place: in a vocabulary whose pieces include spaces, the space before
+the blank belongs to it, and text that follows it directly does not begin a word.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Filled:
-    """`blanks`: for each blank its best candidates, best first; `text`: the text as it was given, with the best ones in
-    their places, each chosen by itself."""
+    """`blanks`: the best candidates for each blank, best first; `text`: the given text with the best candidates filled
+    in, each chosen by itself."""
 
     blanks: list[list[Candidate]]
     text: str
 
 
 def filling_objective(model: SavedModel, what: str) -> Objective:
-    """UserError for a model that cannot be asked what stands in a blank."""
+    """The objective that can predict a blank; UserError for a model that has none."""
     if model.objective is None or not model.system.fills:
         refuse_if(
             model.task is not None,
-            f"{model.where} is fine-tuned: {what} needs the pre-trained run that it was made from",
+            f"{model.where} is fine-tuned, but {what} needs the pre-trained run that it was made from",
         )
         able = [name for name, system in SYSTEMS.items() if system.fills]
-        why, instead = "predicts a word from one side of it", "; foretext generate goes on with a text"
+        why, instead = "predicts a word from one side only", "; foretext generate continues a text"
         if model.system.reads != "text" or model.system.learn is not None:
             why, instead = "does not predict the words of its own text", ""
         raise UserError(
@@ -63,13 +63,13 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     mask = objective.blank()
     name = model.tokenizer.piece(mask)
     parts = text.split(name)
-    refuse_if(len(parts) < 2, f"there is no blank to fill: write {name} where one is")
+    refuse_if(len(parts) < 2, f"there is no blank to fill: write {name} in its place")
     refuse_if(top < 1, f"top must be at least 1, not {top}")
     ids = _encoded(model, parts, mask)
     reading = read_as(model, ids)
     refuse_if(
         reading.count < len(ids),
-        f"the text has {len(ids)} tokens, more than the {reading.count} that the context holds; give a shorter one",
+        f"the text has {len(ids)} tokens, more than the context of {reading.count}; give a shorter one",
     )
     trunk = model.trunk.eval()
     places = [place for place, id in enumerate(reading.ids) if id == mask]
@@ -92,7 +92,7 @@ def _encoded(model: SavedModel, parts: Sequence[str], mask: int) -> list[int]:
         if number:
             ids.append(mask)
         if model.tokenizer.lossless and number < len(parts) - 1:
-            part = part.removesuffix(" ")  # the blank's own
+            part = part.removesuffix(" ")  # this space belongs to the blank
         found = model.tokenizer.encode(part)
         touches = number > 0 and part[:1].strip() != ""
         ids += _within_word(model.tokenizer, found) if touches else found
@@ -100,7 +100,7 @@ def _encoded(model: SavedModel, parts: Sequence[str], mask: int) -> list[int]:
 
 
 def _within_word(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    """The ids of a text that begins no word. Only unigram pieces tell: theirs has ▁ before whatever it is given."""
+    """The ids of a text that does not begin a word. Only unigram pieces differ: they get ▁ at the start of any text."""
     if not isinstance(tokenizer, Unigram) or not ids or not tokenizer.piece(ids[0]).startswith(SPACE):
         return ids
     bare = tokenizer.piece(ids[0]).removeprefix(SPACE)
@@ -110,8 +110,8 @@ def _within_word(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
 
 
 def _written(tokenizer: Tokenizer, parts: Sequence[str], best: Sequence[int]) -> str:
-    """The parts as they were given. A piece has its space before it where it begins a word; one that begins none joins
-    what stands before it."""
+    """The parts as they were given. A piece that begins a word gets a space before it; others are joined to the text
+    before them."""
     text = parts[0]
     for id, part in zip(best, parts[1:]):
         piece = tokenizer.piece_bytes(id).decode("utf-8", "replace")

@@ -1,37 +1,36 @@
-"""Learning in context (GPT-3's zero-, one- and few-shot): k solved examples, then the question, in one context; no
-gradient. An answer's score is its log-likelihood after that context, under four normalisations that are not comparable
-with each other:
+"""In-context learning (GPT-3's zero-, one- and few-shot): k solved examples and then the question in one context,
+without training. An answer's score is its log-likelihood after that context, under four normalisations that are not
+comparable with each other:
 
     sum        log P(answer | context)
     per token  the same, divided by the number of tokens that were scored
     per byte   the same, divided by the answer's bytes of UTF-8 (without the space before it)
     unbiased   log P(answer | context) − log P(answer | "Answer:"): what the context adds to the answer's own likelihood
 
-Where an answer joins the context without a space and shares a token with it, the end of the context is scored with
-every answer of the row (`likelihood.query_of`); its tokens then count, its bytes do not.
+If an answer follows the context without a space and shares a token with it, the end of the context is scored with every
+answer of the row (`likelihood.query_of`); its tokens then count, its bytes do not.
 
-A model that reads from right to left has not read the context when it tells the answer. It is asked the other way
-round, for the context given the answer, as a noisy channel (Min et al. 2022, "Noisy Channel Language Model Prompting
-for Few-Shot Text Classification"); the examples stand behind the row, since that is what it reads first:
+A right-to-left model has not read the context when it predicts the answer. So it predicts the context given the answer,
+as a noisy channel (Min et al. 2022, "Noisy Channel Language Model Prompting for Few-Shot Text Classification"). The
+examples come after the row, since the model reads them first:
 
     sum        log P(answer | examples) + log P(context | answer, examples), which is log P(context, answer | examples)
-    channel    log P(context | answer, examples): by Bayes what is `unbiased` above, without an "Answer:"
+    channel    log P(context | answer, examples): by Bayes' rule the same as `unbiased` above, without an "Answer:"
 
-As the examples do not depend on the answer, `sum` ranks answers as log P(answer | context, examples) of the same joint
-distribution would. All answers are scored with the same tokens of the context, so that nothing is divided by a length.
+Since the examples do not depend on the answer, `sum` ranks answers like log P(answer | context, examples) of the same
+joint distribution. All answers are scored with the same tokens of the context, so there is no division by length.
 
-Examples are drawn anew for each seed, the same ones in the same order for every row of the seed; the spread over seeds
-is part of the result. A context that is too long loses its beginning (right to left: the end of the examples), and the
-rows are counted.
+Each seed draws its own examples, the same in the same order for every row; the spread over seeds is part of the result.
+A context that is too long loses its beginning (right to left: the end of the examples), and such rows are counted.
 
-How a labelled row becomes a prompt and its possible answers, for learning in context.
+How a labelled row becomes a prompt with possible answers:
 
-A template is a text with fields in braces; the last one is the answer. What stands before the answer is the context,
-and the answer with the space before it the completion. Examples are the same template filled in with the right answer,
-one after another, an empty line between them, and the row to be answered last.
+A template is a text with fields in braces; the last field is the answer. The text before the answer is the context; the
+answer with the space before it is the completion. Examples are the same template filled in with the right answer,
+separated by empty lines; the row to be answered comes last.
 
-COPA's rows ask a question after the premise, which suits fine-tuning; without a template of one's own they are prompted
-as a sentence instead: "The man broke his toe because he dropped a hammer on it."
+COPA's rows ask a question after the premise, which suits fine-tuning. Without a custom template they are prompted as a
+sentence instead: "The man broke his toe because he dropped a hammer on it."
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ from foretext.tasks.files.format_readers import COPA_QUESTIONS
 from foretext.tasks.files.rows import TEXT_FIELDS, Row
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
-CHANNEL = ("sum", "channel")  # of a model that reads from right to left, and what it can be asked:
+CHANNEL = ("sum", "channel")  # the scores of a right-to-left model, and the tasks that it can do:
 FROM_THE_RIGHT = ("classification", "entailment", "similarity", "choice", "acceptability", "winograd")
 ALONE = "Answer:"
 Known = TypeVar("Known")
@@ -60,7 +59,7 @@ Known = TypeVar("Known")
 
 @dataclass(frozen=True)
 class Answered:
-    """What was asked, examples included, and the likelihood of each answer there and after "Answer:"."""
+    """A prompt, examples included, and the likelihood of each answer after it and after "Answer:"."""
 
     prompt: Prompt
     likelihoods: tuple[Likelihood, ...]
@@ -86,7 +85,7 @@ class Answered:
 
 @dataclass(frozen=True)
 class Round:
-    """One draw of examples and what came out."""
+    """One draw of examples, and its results."""
 
     shots: int
     seed: int
@@ -95,7 +94,7 @@ class Round:
 
     @property
     def cut(self) -> int:
-        """Rows that were too long: of what stands farthest from the answer some was not read."""
+        """The number of rows that were too long: part of what is farthest from the answer was not read."""
         return sum(any(found.cut for found in row.likelihoods) for row in self.answers)
 
     def accuracy(self, normalisation: str) -> float:
@@ -103,26 +102,26 @@ class Round:
 
 
 def check_prompted(model: SavedModel, task: str) -> None:
-    """UserError for a task that cannot be put to a model which reads from right to left."""
+    """UserError for a task that a right-to-left model cannot do."""
     if model.info.direction == "backward" and task not in FROM_THE_RIGHT:
         other = "leave --direction out" if model.scored == "both ways" else "ask a run that was pre-trained forward"
         raise UserError(
-            f"{task} is told from what stands before it, which a model that reads from right to left has not read; "
-            f"{other}, or give one of the tasks {', '.join(FROM_THE_RIGHT)}"
+            f"{task} is predicted from the text before it, which a right-to-left model has not read; {other}, or give "
+            f"one of the tasks {', '.join(FROM_THE_RIGHT)}"
         )
 
 
 def prompts_of(
     template: Template, rows: Sequence[Row], examples: Sequence[Row], shots: int, seed: int, backward: bool = False
 ) -> list[Prompt]:
-    """What is asked of each row with `shots` examples drawn by the seed, read before it (`backward`: from the right);
-    none of them asks what the row asks."""
+    """The prompt of each row with `shots` examples drawn by the seed, to be read before it (`backward`: from the
+    right). No example asks the same as its row."""
     prompts = [template.prompt(row) for row in rows]
     if not shots:
         return prompts
     solved = [template.prompt(row) for row in examples if row.label is not None or template.kind == "last-word"]
     drawn = drawn_examples(solved, [prompt.context for prompt in prompts], shots, seed, lambda prompt: prompt.context)
-    if backward:  # the example that is read last stands next to the row here too
+    if backward:  # the example read last is next to the row here too
         behind = ["".join(BETWEEN + example.solved for example in reversed(chosen)) for chosen in drawn]
         return [replace(prompt, behind=examples) for prompt, examples in zip(prompts, behind)]
     before = ["".join(example.solved + BETWEEN for example in chosen) for chosen in drawn]
@@ -132,7 +131,7 @@ def prompts_of(
 def drawn_examples(
     known: Sequence[Known], asked: Sequence[str], shots: int, seed: int, question: Callable[[Known], str]
 ) -> list[list[Known]]:
-    """For each question asked the first `shots` of `known`, in one order for all, that ask something else."""
+    """For each question, the first `shots` of `known`, in one order for all, that ask something else."""
     order = random.Random(seed).sample(range(len(known)), len(known))
     shuffled = [(question(known[number]), known[number]) for number in order]
     drawn = []
@@ -140,7 +139,7 @@ def drawn_examples(
         chosen = list(islice((one for other, one in shuffled if other != text), shots))
         refuse_if(
             len(chosen) < shots,
-            f"{shots} examples are asked for, and there are {len(chosen)} rows to draw them from; give more",
+            f"{shots} examples are requested, but there are only {len(chosen)} rows to draw them from; give more",
         )
         drawn.append(chosen)
     return drawn
@@ -155,14 +154,15 @@ def answer_rows(
     seeds: Sequence[int],
     progress: Progress | None = None,
 ) -> list[Round]:
-    """A round for each seed; without examples one is all there is."""
+    """One round per seed; without examples a single round."""
     backward = model.info.direction == "backward"
     drawn = {seed: prompts_of(template, rows, examples, shots, seed, backward) for seed in (seeds if shots else [0])}
     rounds = []
     alone: dict[str, float] = {}
     for seed, prompts in drawn.items():
-        scored = _score(model, prompts, progress)  # first: what is too long is named with its row
-        if not backward and not alone and template.kind != "last-word":  # whose one answer is compared with nothing
+        scored = _score(model, prompts, progress)  # first, so that a row that is too long is named
+        # last-word has one answer, compared with nothing
+        if not backward and not alone and template.kind != "last-word":
             alone = _alone(model, prompts)
         answers = [
             Answered(prompt, tuple(found), tuple(alone.get(answer, 0.0) for answer in prompt.answers))
@@ -173,7 +173,7 @@ def answer_rows(
 
 
 def _score(model: SavedModel, prompts: Sequence[Prompt], progress: Progress | None) -> list[list[Likelihood]]:
-    """Rows with the same examples go together, so that the examples are read once."""
+    """Rows with the same examples are scored together, so that the examples are read once."""
     groups: dict[str, list[int]] = {}
     for number, prompt in enumerate(prompts):
         groups.setdefault(prompt.examples or prompt.behind, []).append(number)
@@ -198,7 +198,7 @@ def _told_later(progress: Progress, before: int, total: int, done: int, _: int) 
 
 
 def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
-    """The log-likelihood of each answer after "Answer:"; one for each wording, however many rows have it."""
+    """The log-likelihood of each answer after "Answer:"; computed once per wording, however many rows have it."""
     wordings = sorted({answer for prompt in prompts for answer in prompt.answers})
     answers = [wording if wording[:1].isspace() else " " + wording for wording in wordings]
     found = score_queries(model, [query_of(model.tokenizer, ALONE, answers)])[0]
@@ -206,7 +206,7 @@ def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
 
 
 BETWEEN = "\n\n"
-ANSWER = {"choice": "choice", "last-word": "word"}  # the field of the answer; others: label
+ANSWER = {"choice": "choice", "last-word": "word"}  # the answer's field; otherwise label
 FIELDS = {**TEXT_FIELDS, "last-word": ("text",)}
 DEFAULTS = {
     "classification": "Text: {text}\nLabel: {label}",
@@ -222,8 +222,8 @@ _LAST_WORD = re.compile(r"^(.*\S)\s+(\S+)\s*$", re.DOTALL)
 
 @dataclass(frozen=True)
 class Prompt:
-    """A row's context, its possible answers as completions, which of them is right (None: not known), and the solved
-    examples that stand before the context, or behind the answer."""
+    """A row's context, its possible answers as completions, which of them is right (None: unknown), and the solved
+    examples before the context, or after the answer."""
 
     context: str
     answers: tuple[str, ...]
@@ -238,13 +238,13 @@ class Prompt:
 
     @property
     def solved(self) -> str:
-        """As an example for others."""
+        """The prompt as an example for other rows."""
         assert self.right is not None
         return self.context + self.answers[self.right]
 
 
 class Template:
-    """A checked template of one kind of task. `words` gives labels other names in the prompt."""
+    """A checked template for one kind of task. `words` gives labels other names in the prompt."""
 
     def __init__(
         self, kind: str, text: str | None = None, labels: Sequence[str] = (), words: Mapping[str, str] | None = None
@@ -255,13 +255,15 @@ class Template:
         fields = _FIELD.findall(self.text)
         allowed = (*FIELDS[kind], answer)
         for field in fields:
-            refuse_if(field not in allowed, f"--template: no field {{{field}}} for {kind}; it has {_braced(allowed)}")
+            refuse_if(
+                field not in allowed, f"--template: there is no field {{{field}}} for {kind}; it has {_braced(allowed)}"
+            )
         refuse_if(
             fields.count(answer) != 1 or not self.text.endswith(f"{{{answer}}}"),
-            f"--template must end in {{{answer}}}, once: what is scored stands last",
+            f"--template must end in {{{answer}}}, exactly once: the answer, which is scored, comes last",
         )
         missing = [field for field in FIELDS[kind] if field not in fields]
-        refuse_if(missing, f"--template leaves out {_braced(missing)}; a prompt needs {_braced(FIELDS[kind])}")
+        refuse_if(missing, f"--template lacks {_braced(missing)}; a prompt needs {_braced(FIELDS[kind])}")
         self._before = self.text[: -len(answer) - 2]
         words = words or {}
         for label in words:
@@ -272,7 +274,7 @@ class Template:
         self._words = {label: words.get(label, label) for label in self.labels}
         refuse_if(
             len(set(self._words.values())) < len(self._words),
-            "--words: two labels have the same word, so that they cannot be told apart",
+            "--words: two labels have the same word and cannot be told apart",
         )
 
     def prompt(self, row: Row) -> Prompt:
@@ -280,7 +282,7 @@ class Template:
         if self.kind == "last-word":
             words = _LAST_WORD.match(row.texts[0])
             if words is None:
-                raise UserError(f"{row.where}: fewer than two words; the last one is asked for")
+                raise UserError(f"{row.where}: fewer than two words; the last word is predicted from the others")
             texts, answers, right = (words[1],), [words[2]], 0
         elif self.kind == "choice":
             context, *answers = row.texts if self.text != DEFAULTS["choice"] else _joined(row.texts)
@@ -288,9 +290,9 @@ class Template:
         elif right is not None:
             right = self.labels.index(str(right))
         values = dict(zip(FIELDS[self.kind], texts))
-        # White space at the ends of a field is the file's, not the template's.
+        # White space at the ends of a field comes from the file, not from the template.
         context = _FIELD.sub(lambda match: values[match[1]].strip(), self._before)
-        # The space before the answer is the answer's: that is where vocabularies have it.
+        # The space before the answer belongs to the answer, as in the vocabularies.
         bare = context.rstrip()
         gap = context[len(bare) :]
         completions = tuple(gap + answer.strip() for answer in answers)
@@ -298,7 +300,7 @@ class Template:
 
 
 def _joined(texts: Sequence[str]) -> Sequence[str]:
-    """COPA's premise, question and choices as parts of a sentence; other rows as they are."""
+    """COPA's premise, question and choices as parts of a sentence; other rows unchanged."""
     for kind, question in COPA_QUESTIONS.items():
         if texts[0].endswith(question):
             premise = texts[0].removesuffix(question).strip().removesuffix(".")
@@ -307,7 +309,7 @@ def _joined(texts: Sequence[str]) -> Sequence[str]:
 
 
 def _inside(sentence: str) -> str:
-    """A sentence as it stands inside another: with a small letter, unless it begins with "I"."""
+    """A sentence as part of another: with a small first letter, unless it begins with "I"."""
     return sentence if re.match(r"I\b", sentence) else sentence[:1].lower() + sentence[1:]
 
 

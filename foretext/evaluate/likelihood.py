@@ -1,19 +1,19 @@
-"""Log-likelihoods of completions given contexts: what in-context learning is scored by.
+"""Log-likelihoods of completions given contexts, for in-context learning.
 
-What many queries share is read once. All contexts of a call begin with the same tokens (the examples, mostly): those
-are read first, and their keys and values kept. A query's own context is read after them once, and its completions
-beside each other after that: each sees the context and itself, none sees another (`Batch.attend_BTT`). So five examples
-and four choices cost a query its own few tokens, not four times everything.
+Text shared by many queries is read once. All contexts of a call begin with the same tokens (mostly the examples): these
+are read first, and their keys and values are cached. A query's own context is read once after them, and its completions
+side by side after that: each sees the context and itself, but no other completion (`Batch.attend_BTT`). So with five
+examples and four choices, a query costs only its own few tokens, not four times everything.
 
-A trunk that reads on for ever (an LSTM) reads one token after the other: completions are then rows of their own, each
-from the state that the context ended with, and nothing is cut. XLNet is asked about each token of a completion in the
-order of the text, where nothing sees what follows: a row for each context with its completion.
+A trunk that can read on forever (an LSTM) reads one token after the other: completions are then rows of their own, each
+from the state at the end of the context, and nothing is cut. XLNet predicts each token of a completion in text order,
+where no position sees later ones: one row for each context with its completion.
 
-A query that does not fit the model's context loses the beginning of its own context, never a part of a completion, and
-is counted; each of its completions is then read by itself, behind as much of the context as fits.
+A query that does not fit the model's context loses the beginning of its own context, never part of a completion, and is
+counted; each of its completions is then read separately, after as much of the context as fits.
 
-Ids stand in the order in which the model reads. For one that reads from right to left, `channel_query` turns the text
-round: its context is what stands behind the answer, and the answer with all that stands before it is scored.
+Ids are in the model's reading order. For a right-to-left model, `channel_query` reverses the text: its context is what
+follows the answer, and the answer and everything before it are scored.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
 from foretext.text.tokenizers.base import END, Tokenizer
 
-BATCH_TOKENS = 4096  # read at a time
-BATCH_KEYS = 1 << 16  # places that these see, what is shared counted for each row: it is copied for each
+BATCH_TOKENS = 4096  # tokens read at a time
+BATCH_KEYS = 1 << 16  # positions that these see; the shared cache is copied for each row and counts for each
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Query:
-    """A context and what may be read after it, as ids in the order of reading."""
+    """A context and what may be read after it, as ids in reading order."""
 
     context: tuple[int, ...]
     completions: tuple[tuple[int, ...], ...]
     where: str = ""  # for messages
-    parts: tuple[int, ...] = ()  # of each completion so many first tokens are also summed by themselves
+    parts: tuple[int, ...] = ()  # for each completion, how many of its first tokens are also summed separately
 
 
 @dataclass(frozen=True)
@@ -54,14 +54,14 @@ class Likelihood:
 
     total: float
     tokens: int
-    greedy: bool  # whether every token of it was the most likely one
+    greedy: bool  # whether every token was the most likely one
     cut: int  # tokens of the context that did not fit
-    part: float = 0.0  # of the total, what its first tokens have (`Query.parts`)
+    part: float = 0.0  # the share of the total from its first tokens (`Query.parts`)
 
 
 @dataclass(frozen=True)
 class _Branch(Query):
-    """A piece of work: a query, or some of its completions, without the shared tokens if these are read before it."""
+    """A unit of work: a query, or some of its completions, without the shared tokens if these are read before it."""
 
     query: int = 0
     first: int = 0  # number of its first completion in the query
@@ -80,8 +80,8 @@ class _Branch(Query):
 def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[list[int], list[int]]:
     """The ids of context and completion, encoded as one text and then split.
 
-    White space at the end of the context goes to the completion, where a byte-level vocabulary has it. A token across
-    the border belongs to the completion: it cannot be given without giving part of the answer.
+    White space at the end of the context goes to the completion, as in a byte-level vocabulary. A token across the
+    border belongs to the completion: as part of the context it would reveal some of the answer.
     """
     bare = context.rstrip()
     completion = context[len(bare) :] + completion
@@ -91,16 +91,17 @@ def split_border(tokenizer: Tokenizer, context: str, completion: str) -> tuple[l
 
 
 def _alike(first: Sequence[int], second: Sequence[int], most: int) -> int:
-    """How many tokens both begin with, `most` at most."""
+    """How many tokens both begin with, at most `most`."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], islice(zip(first, second), max(0, most))))
 
 
 def query_of(tokenizer: Tokenizer, context: str, answers: Sequence[str], where: str = "") -> Query:
     """Several answers after one context, as ids, with one border for all of them.
 
-    A token across the border may leave one answer a shorter context than the others. Then all begin where that one
-    does: the end of the context is scored with each of them, which adds the same to all, and none is scored after more
-    than another."""
+    A token across the border may leave one answer a shorter context than the others. Then the border moves there for
+    all: the end of the context is scored with each answer, which adds the same to all, and no answer has a longer
+    context than another.
+    """
     pairs = [split_border(tokenizer, context, answer) for answer in answers]
     border = min(len(before) for before, _ in pairs)
     wholes = [tuple(before) + tuple(after) for before, after in pairs]
@@ -110,11 +111,12 @@ def query_of(tokenizer: Tokenizer, context: str, answers: Sequence[str], where: 
 def channel_query(
     tokenizer: Tokenizer, context: str, answers: Sequence[str], behind: str = "", where: str = ""
 ) -> Query:
-    """The same for a model that reads from right to left: given what stands `behind`, each answer is scored, and after
-    it the context, which is the same tokens for all of them. `parts` are the tokens of the answers.
+    """The same for a right-to-left model: given the text `behind`, it scores each answer and then the context, which
+    has the same tokens for all answers. `parts` are the tokens of the answers.
 
-    A token across a border is dealt with as there: what is given ends before it for all answers, and where one joins
-    the end of the context, that end is with the answer for all of them."""
+    A token across a border is handled as in `query_of`: the given text ends before it for all answers. If one answer
+    joins the end of the context, that end is scored with the answer for all of them.
+    """
     ahead = query_of(tokenizer, context, [answer + behind for answer in answers])
     wholes = [(*ahead.context, *rest)[::-1] for rest in ahead.completions]
     given = tokenizer.encode(behind)[::-1] if behind else []
@@ -127,7 +129,7 @@ def channel_query(
 def score_queries(
     model: SavedModel, queries: Sequence[Query], progress: Progress | None = None
 ) -> list[list[Likelihood]]:
-    """The likelihood of each completion of each query, whose ids stand in the order in which the model reads."""
+    """The likelihood of each completion of each query; ids are in the model's reading order."""
     reader, reach = reader_of(model, "learning in context")
     queries = [query if query.context else _behind_end(query, model.tokenizer.end) for query in queries]
     room = sys.maxsize if reach is None else reach
@@ -147,15 +149,16 @@ def score_queries(
 
 
 def _behind_end(query: Query, end: int | None) -> Query:
-    """Something must stand before the first token that is predicted: end-of-text, which every document follows."""
+    """Something must precede the first predicted token: end-of-text, which comes before every document."""
     if end is None:
         raise UserError(f"an empty context needs {END}, which this vocabulary does not have; give a context")
     return replace(query, context=(end,))
 
 
 def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[int], list[_Branch], list[_Branch]]:
-    """What all contexts that fit begin with, the work that goes on after it, and the work of those that do not fit."""
-    # Positions that the longest completion needs; its last token is predicted, not read.
+    """The tokens that all fitting contexts begin with, the work after them, and the work for queries that do not
+    fit."""
+    # Positions for the longest completion; its last token is predicted, not read.
     needed = [len(query.context) + max(map(len, query.completions)) - 1 for query in queries]
     whole = {number: query for number, query in enumerate(queries) if needed[number] <= room}
     long = {number: query for number, query in enumerate(queries) if needed[number] > room}
@@ -165,7 +168,8 @@ def _divided(queries: Sequence[Query], room: int, sharing: bool) -> tuple[list[i
 
 
 def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:
-    """What all contexts begin with, at least one token short of each: a query reads something of its own."""
+    """The tokens that all contexts begin with, at least one token short of each, so that a query reads something of its
+    own."""
     if len(contexts) < 2:
         return []
     length = min(len(context) for context in contexts) - 1
@@ -174,7 +178,7 @@ def _common(contexts: Sequence[tuple[int, ...]]) -> list[int]:
 
 
 def _branches(query: Query, number: int, shared: int, room: int) -> Iterator[_Branch]:
-    """A query without what it shares; so many completions side by side that a piece of work stays small."""
+    """A query without the shared tokens, with so many completions side by side that a unit of work stays small."""
     context, first = query.context[shared:], 0
     while first < len(query.completions):
         last, size = first, len(context)
@@ -187,13 +191,13 @@ def _branches(query: Query, number: int, shared: int, room: int) -> Iterator[_Br
 
 
 def _alone(query: Query, number: int, room: int) -> Iterator[_Branch]:
-    """Each completion by itself, behind as much of the context as fits."""
+    """Each completion by itself, after as much of the context as fits."""
     for which, completion in enumerate(query.completions):
         left = room - (len(completion) - 1)
         refuse_if(
             left < 1,
-            f"{query.where + ': ' if query.where else ''}what is to be scored has {len(completion):,} tokens and "
-            f"does not fit the model's context of {room:,}; shorten it or leave the row out",
+            f"{query.where + ': ' if query.where else ''}the text to score has {len(completion):,} tokens and does "
+            f"not fit the model's context of {room:,}; shorten it or leave the row out",
         )
         context = query.context[-left:]
         cut, parts = len(query.context) - len(context), query.parts[which : which + 1]
@@ -201,7 +205,7 @@ def _alone(query: Query, number: int, room: int) -> Iterator[_Branch]:
 
 
 def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
-    """Branches of like length together, longest first; `seen`: places before each."""
+    """Branches of similar length together, longest first; `seen`: positions before each."""
     groups: list[list[_Branch]] = []
     for branch in sorted(branches, key=lambda one: -one.length):
         rows, longest = (len(groups[-1]) + 1, groups[-1][0].length) if groups else (1, 0)
@@ -212,7 +216,7 @@ def _groups(branches: Sequence[_Branch], seen: int) -> list[list[_Branch]]:
 
 
 def _read(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
-    """One pass over a group: contexts at the positions from `start` on, completions behind them, side by side."""
+    """One pass over a group: contexts at positions from `start` on, completions after them, side by side."""
     texts, positions, owners = ([list[int]() for _ in group] for _ in range(3))  # owner 0: the context
     rows, columns, targets = list[int](), list[int](), list[int]()
     for row, branch in enumerate(group):
@@ -229,7 +233,7 @@ def _read(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> 
             columns += [size - 1, *range(place, place + read)]
             targets += tokens
     (ids_BT, _), (positions_BT, _), (owners_BT, _) = padded(texts), padded(positions), padded(owners, fill=-1)
-    # A token sees those before it that are of the context, or of its own completion; padding sees itself at least.
+    # A token sees earlier tokens of the context and of its own completion; padding sees at least itself.
     of_context, of_its_own = owners_BT[:, None] == 0, owners_BT[:, None] == owners_BT[:, :, None]
     attend_BTT = (of_context | of_its_own).tril()
     device = next(trunk.parameters()).device
@@ -239,8 +243,8 @@ def _read(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> 
 
 
 def _read_on(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
-    """The same for a trunk that sees what it has read only by its state: contexts first, then each completion as a row
-    that goes on from its context's."""
+    """The same for a trunk with a recurrent state: contexts first, then each completion as a row that continues from
+    its context's state."""
     device = next(trunk.parameters()).device
     zero = torch.zeros(len(group), dtype=torch.long, device=device)
     read = trunk(Batch(*padded([branch.context for branch in group])).to(device), trunk.pick(state, zero))
@@ -256,13 +260,13 @@ def _read_on(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) 
 
 
 def _ask(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> list[Likelihood]:
-    """The same for one that does neither: a row for each context with its completion."""
+    """The same for a trunk that can do neither: one row for each context with its completion."""
     rows = [(*branch.context, *tokens) for branch in group for tokens in branch.completions]
     return _sums(trunk, group, *trunk.tell(rows, [len(tokens) for branch in group for tokens in branch.completions]))
 
 
 def _sums(trunk: Trunk, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[Likelihood]:
-    """Of all completions of a group, one after the other."""
+    """The sums of all completions of a group, one after the other."""
     targets_N = trunk.told(targets_N)
     losses, best = trunk.output_layer().token_losses(top_ND, targets_N)
     values, hits = iter(losses.double().tolist()), iter((best == targets_N).tolist())

@@ -1,38 +1,38 @@
 """Perplexity: 2^H, H = −(1/N) Σ log₂ p(w_i), and what N counts.
 
-Each document is read after an end-of-text token, which every document follows in training, so that its first token is
-predicted too. A document longer than the context is read in overlapping windows: each token is scored once, with at
-least context − stride tokens before it (from the second window on). Per token, per word (pieces between white space)
-and per byte of the original text are different numbers; only bits per byte compares tokenizers, and only if the
-tokenizer keeps the text whole.
+Each document is read after an end-of-text token, as in training, so that its first token is predicted too. A document
+longer than the context is read in overlapping windows: each token is scored once, with at least context − stride tokens
+before it (from the second window on). Values per token, per word (text between white space) and per byte of the
+original text differ; only bits per byte compares across tokenizers, and only if the tokenizer loses no text.
 
-A model that reads on for ever (an LSTM) has no windows: each token is scored after all that stands before it in its
-document, which is read in pieces, each from the state that the one before it ended with.
+A model that can read on forever (an LSTM) needs no windows: each token is scored after everything before it in its
+document. The document is read in pieces, each from the state at the end of the previous one.
 
-So does one with a memory (Transformer-XL), but each token is scored after as many tokens as the memory is long, or all
-that there are; how long may be said apart from what it was trained with.
+A model with a memory (Transformer-XL) does the same, but each token is scored after at most as many tokens as the
+memory is long; this length may differ from that in training.
 
-XLNet, which was trained on every order, is scored by one of them, that of the text: its query stream, asked at each
-place, sees what stands before it. The window is read once for all its places.
+XLNet, which is trained on all orders, is scored in text order: its query stream predicts each position from those
+before it. The window is read once for all its positions.
 
-A vocabulary without end-of-text (GPT's, as it was published) has nothing to stand before the first token of a document:
-that token is not predicted, and counts as much as the others do on the average.
+A vocabulary without end-of-text (GPT's, as published) has no token before a document's first one: that token is not
+predicted, and counts as the average of the others.
 
-Perplexity of a bidirectional language model (ELMo): each token told from those before it, and from those after it.
+Perplexity of a bidirectional language model (ELMo): each token is predicted from those before it, and from those after
+it.
 
     exp( −(1/2N) Σ_k log p(t_k | t_1 … t_{k−1}) + log p(t_k | t_{k+1} … t_N) )
 
-Each document is read whole from either end, between two of the tokens that stand between documents in training, so that
-its first token and its last are told too. It is read in pieces with the state carried over, which is the same as at
-once. The full softmax is used, also where training sampled it; a word that cannot be predicted counts as the unknown
-one.
+Each document is read whole in both directions, between two of the tokens that separate documents in training, so that
+its first and last token are predicted too. It is read in pieces with the state carried over, which gives the same
+result as reading it at once. The full softmax is used, even if training sampled it; a word that cannot be predicted
+counts as the unknown word.
 
 Pseudo-perplexity: how surprised a masked model is by each token when it sees all the others (Salazar et al. 2020).
 
-Each token is masked alone, in a window of its document, and the negative log-probabilities are added up. The figure is
-no perplexity of a text (the product of these probabilities is none), and does not compare with a causal model's. A long
-document is cut into windows of the context, which overlap by half; a token is asked about where it has the most room on
-both sides.
+Each token is masked alone, in a window of its document, and the negative log-probabilities are added up. This is not
+the perplexity of a text (the product of these probabilities is not a probability), and it must not be compared with a
+causal model's. A long document is cut into windows of the context, which overlap by half; a token is scored where it
+has the most context on both sides.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ from foretext.runs.report import Reporter
 from foretext.text.tokenizers.base import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
-ROWS, PIECE = 16, 512  # long documents, and tokens of each, that are read at a time where there is no context
-_Window = tuple[list[int], int]  # ids, of which the last so many are scored
+ROWS, PIECE = 16, 512  # long documents, and tokens of each, read at a time if the model has no context
+_Window = tuple[list[int], int]  # ids, and how many of the last ones are scored
 
 
 @dataclass(frozen=True)
 class Perplexity:
-    """`per_token`, `per_word` are perplexities; `bits_per_byte` an entropy. `comparable`: no text is lost in
-    encoding. A perplexity beyond the largest float is infinite, as per word where no spaces divide words."""
+    """`per_token` and `per_word` are perplexities; `bits_per_byte` is an entropy. `comparable`: encoding loses no text.
+    A perplexity beyond the largest float is infinite, as per word when no spaces separate words."""
 
     per_token: float
     per_word: float
@@ -73,16 +73,16 @@ class Perplexity:
     words: int
     bytes: int
     documents: int
-    context: int | None  # None: each token was scored after all that stands before it in its document
+    context: int | None  # None: each token was scored after everything before it in its document
     stride: int | None
     comparable: bool
-    pseudo: bool = False  # each token seen by a masked model from both sides: no perplexity of a text
-    order: str | None = None  # of the factorisation that was scored, where a model knows many
-    directions: int = 1  # 2: each token told from those before it and from those after it, the mean surprise of the two
-    memory: int | None = None  # tokens before each that were seen, of a model with a memory
+    pseudo: bool = False  # a masked model saw each token's both sides, so this is not the perplexity of a text
+    order: str | None = None  # the order of the factorisation that was scored, if a model knows many
+    directions: int = 1  # 2: each token was predicted in both directions, and the two losses averaged
+    memory: int | None = None  # tokens before each that were seen, for a model with a memory
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON, which has neither infinity nor NaN: those are None."""
+        """For JSON, which has neither infinity nor NaN: these become None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
 
@@ -94,12 +94,12 @@ def perplexity(
     reporter: Reporter | None = None,
     memory: int | None = None,
 ) -> Perplexity:
-    """Perplexity of `texts`, each a document; of a model that fills blanks, pseudo-perplexity. `stride` None is half
-    the context; `memory` None is the configuration's. `progress` hears of the measuring, `reporter` of the encoding
-    before it."""
+    """Perplexity of `texts`, each a document; for a model that fills blanks, pseudo-perplexity. `stride` None is half
+    the context; `memory` None is the configured one. `progress` gets the progress of scoring, `reporter` that of
+    encoding."""
     seen = memory_of(model, memory)
     if model.scored in ("by blanks", "not at all"):
-        refuse({"stride": stride}, f"is for models that read in one direction, not {model.system.name}")
+        refuse({"stride": stride}, f"is for models that read in one direction, but this is {model.system.name}")
         return pseudo_perplexity(model, texts, progress, reporter)
     faces = _faces(model)
     readers = [reader_of(face, "perplexity") for face in faces]
@@ -109,7 +109,7 @@ def perplexity(
     whole = max(len(ids) for ids in encoded) + 1
     windows = [list(windows_of(face, encoded, context or whole, stride or whole)) for face in faces]
     predicted = sum(count for own in windows for _, count in own)
-    refuse_if(not predicted, "there is nothing to predict: every document is one token, and nothing stands before it")
+    refuse_if(not predicted, "there is nothing to predict: every document is a single token with nothing before it")
     score = _score_in_pieces if context is None else _score
     parts = (part for (reader, _), own in zip(readers, windows) for part in score(reader, own))
     with remembering(model.trunk, seen and min(seen, whole - 1)):  # no token has more before it
@@ -120,13 +120,13 @@ def perplexity(
 
 
 def _faces(model: SavedModel) -> list[SavedModel]:
-    """The model in each direction that it is scored in."""
+    """The model in each direction that is scored."""
     ways = ("forward", "backward") if model.scored == "both ways" else (model.info.direction,)
     return [facing(model, way) for way in ways]
 
 
 def _total(parts: Iterable[tuple[float, int]], count: int, progress: Callable[[int, int], None] | None) -> float:
-    """The nats of all parts, of which each says how many windows it is of; `count`: how many there are."""
+    """The nats of all parts, each with its number of windows; `count`: the total number."""
     nats, done = 0.0, 0
     for own, windows in parts:
         nats += own
@@ -137,7 +137,7 @@ def _total(parts: Iterable[tuple[float, int]], count: int, progress: Callable[[i
 
 
 def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None) -> tuple[list[list[int]], int]:
-    """The ids of each document, and how many there are in all."""
+    """The ids of each document, and their total number."""
     heard = functools.partial((reporter or Reporter()).work, "encoding")
     encoded = [ids.tolist() for ids in encode_texts(texts, model.tokenizer, heard)]
     tokens = sum(map(len, encoded))
@@ -146,14 +146,14 @@ def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None)
 
 
 def memory_of(model: SavedModel, asked: int | None) -> int | None:
-    """Tokens before each that a model with a memory sees; None: it has none. UserError where it cannot see so many."""
+    """Tokens of memory before each token, for a model with a memory; None: it has none. UserError if the model cannot
+    use that many."""
     own = model.trunk.evaluation_memory
     if asked is None:
         return own
     refuse_if(
         own is None,
-        "memory is for systems that are scored with one, such as transformer_xl; a text is scored by "
-        f"{model.system.name} without: leave it out",
+        f"memory is for systems with a memory, such as transformer_xl, but {model.system.name} has none: leave it out",
     )
     refuse_if(
         isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY,
@@ -166,8 +166,8 @@ def _checked_stride(model: SavedModel, context: int | None, stride: int | None) 
     if context is None:
         refuse_if(
             stride is not None,
-            f"stride is for models with a context; {model.system.name} reads a document from its beginning to its "
-            "end; leave it out",
+            f"stride is for models with a context, but {model.system.name} reads a document from beginning to end; "
+            "leave it out",
         )
         return None
     stride = max(1, context // 2) if stride is None else stride
@@ -183,7 +183,7 @@ def figures(
     stride: int | None,
     comparable: bool,
 ) -> Perplexity:
-    """What a surprise of `nats` over all tokens of the texts comes to."""
+    """The perplexities for a total loss of `nats` over all tokens of the texts."""
     words = sum(len(text.split()) for text in texts)
     octets = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     return Perplexity(
@@ -208,7 +208,7 @@ def _exp(nats: float) -> float:
 
 
 def windows_of(model: SavedModel, encoded: Sequence[list[int]], context: int, stride: int) -> Iterator[_Window]:
-    """Windows of at most context + 1 ids (inputs and, shifted, targets) in which each id is a target just once."""
+    """Windows of at most context + 1 ids (inputs and, shifted, targets) in which each id is a target exactly once."""
     start = [] if model.tokenizer.end is None else [model.tokenizer.end]
     for ids in encoded:
         stream = start + (ids[::-1] if model.info.direction == "backward" else ids)
@@ -222,7 +222,7 @@ def windows_of(model: SavedModel, encoded: Sequence[list[int]], context: int, st
 
 @torch.no_grad()
 def _score(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tuple[float, int]]:
-    """The nats of some windows, and how many they are."""
+    """The nats of some windows, and their number."""
     for group in length_batches([len(ids) for ids, _ in windows]):
         chosen = [windows[index] for index in group]
         states, told = reader.tell([ids for ids, _ in chosen], [count for _, count in chosen])
@@ -232,7 +232,7 @@ def _score(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tuple[float, i
 
 @torch.no_grad()
 def _score_in_pieces(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tuple[float, int]]:
-    """The same of whole documents, a piece of each at a time."""
+    """The nats of whole documents, a piece of each at a time."""
     device = next(reader.parameters()).device
     rows = sorted((ids for ids, _ in windows), key=len, reverse=True)
     for group in length_batches([min(len(ids), PIECE) for ids in rows], ROWS * PIECE):
@@ -258,7 +258,7 @@ def pseudo_perplexity(
     progress: Callable[[int, int], None] | None = None,
     reporter: Reporter | None = None,
 ) -> Perplexity:
-    """Of `texts`, each a document."""
+    """Pseudo-perplexity of `texts`, each a document."""
     objective = filling_objective(model, "pseudo-perplexity").eval()
     encoded, tokens = _encoded(model, texts, reporter)
     room = read_as(model, [0] * model.model_config.context).count
@@ -272,7 +272,7 @@ def pseudo_perplexity(
 def _score_blanks(
     trunk: Trunk, objective: Objective, asked: Sequence[tuple[list[int], int]]
 ) -> Iterator[tuple[float, int]]:
-    """The nats of some tokens, each masked at its place in its own window, and how many they are."""
+    """The nats of some tokens, each masked at its position in its own window, and their number."""
     for group in length_batches([len(ids) for ids, _ in asked]):
         rows, places = [list(asked[number][0]) for number in group], [asked[number][1] for number in group]
         wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=next(trunk.parameters()).device)
@@ -284,8 +284,8 @@ def _score_blanks(
 
 
 def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[tuple[list[int], int]]:
-    """For each token a window, and its place there. Windows begin every half `room` tokens, the last one so that it
-    ends with the text."""
+    """For each token a window and its position there. Windows begin every half `room` tokens; the last one ends with
+    the text."""
     step, last = max(1, room // 2), max(0, len(ids) - room)
     start, reading = 0, read_as(model, ids[:room])
     for token in range(len(ids)):
@@ -298,5 +298,5 @@ def _questions(model: SavedModel, ids: list[int], room: int) -> Iterator[tuple[l
 
 
 def _context(start: int, stop: int, token: int) -> int:
-    """What the token sees on its shorter side; −1 where it is not in the window."""
+    """The tokens on its shorter side; −1 if the token is not in the window."""
     return min(token - start, stop - 1 - token) if start <= token < stop else -1

@@ -1,14 +1,14 @@
-"""What a translation model is worth: its loss on pairs that it has not seen, and the BLEU of what it writes.
+"""The quality of a translation model: its loss on unseen pairs, and the BLEU of its translations. Also its attention.
 
-The loss and its perplexity are a target word's, with the end. BLEU is sacrebleu's, of whole lines against the lines of
-the file as they are, whatever the model's vocabulary leaves out.
+Loss and perplexity are per target word, end symbol included. BLEU is sacrebleu's, on whole lines against the unchanged
+lines of the file, whatever the model's vocabulary leaves out.
 
-Where the decoder of a translation looks for each word: α_t of the paper's equations (`nn/recurrent/cove.py`).
+Where the decoder attends for each word of a translation is α_t in the paper's equations (`nn/recurrent/cove.py`):
 
     α_t = softmax(H (W₁ s_t + b₁))     over the words of the source
 
-A translation that the run writes itself is read once more after its search, alone and word by word as it stands: what
-other beams looked at has no part in it, nor have the padding and the other sentences of a batch.
+A translation that the run writes itself is read once more after the search, alone and word by word, so that neither
+other beams nor padding nor the other sentences of a batch affect it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from foretext.runs.model import SavedModel, mean_losses
 from foretext.tasks.scores.text_metrics import bleu, bleu_metric
 from foretext.text.words.word_list import END, JOINED, UNKNOWN, marked_text, marked_words
 
-LOGITS = 1 << 24  # scores of words that are computed at a time
+LOGITS = 1 << 24  # logits computed at a time
 BEAMS = 5
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class TranslationScores:
-    loss: float  # nats a target word, the end included
+    loss: float  # nats per target word, end included
     perplexity: float
     bleu: float
-    signature: str  # how sacrebleu counted
+    signature: str  # sacrebleu's settings
     pairs: int  # lines that were scored
 
 
@@ -52,18 +52,18 @@ def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
         return model.trunk, found
     refuse_if(
         model.task is not None,
-        f"{model.where} is fine-tuned and has no decoder: {what} needs the pre-trained run it was made from",
+        f"{model.where} is fine-tuned and has no decoder, but {what} needs the pre-trained run it was made from",
     )
     raise UserError(
-        f"{model.where} is of {model.system.name}, which does not translate: {what} needs a run of "
-        "pretrain --system cove"
+        f"{model.where} is of {model.system.name}, which does not translate, but {what} needs a run of pretrain "
+        "--system cove"
     )
 
 
 def translate_lines(
     model: SavedModel, lines: Sequence[str], beams: int = BEAMS, progress: Progress | None = None
 ) -> list[str]:
-    """A line for each line; an empty one for one without words."""
+    """A line for each line; empty for a line without words."""
     trunk, objective = translator(model, "a translation")
     return _lines(objective, translations(trunk, objective, source_ids(model, lines), beams, progress))
 
@@ -85,9 +85,9 @@ def score_files(
     errors: str = "strict",
     progress: Progress | None = None,
 ) -> TranslationScores:
-    """Loss and BLEU on two files, line n of one the translation of line n of the other; no pair is too long."""
+    """Loss and BLEU on two files; line n of the one is the translation of line n of the other. No pair is too long."""
     trunk, objective = translator(model, "a score of translations")
-    bleu_metric(language)  # what is missing is known before everything is translated
+    bleu_metric(language)  # check that BLEU is available before translating
     pairs, references = objective.pairs_in(source, target, errors)
     return score_translations(trunk, objective, pairs, references, beams, language, progress)
 
@@ -100,8 +100,8 @@ def translations(
     beams: int,
     progress: Progress | None = None,
 ) -> list[Hypothesis]:
-    """The best that the search finds for each source, in their order; of one without words, one without words. A
-    sentence of S words may have up to 2 S + 10 words in its translation. One beam is greedy search."""
+    """The best translation of each source that the search finds, in order; empty for a source without words. The
+    translation of a sentence of S words has at most 2 S + 10 words. One beam is greedy search."""
     rules = Rules(beams, END)
     trunk.eval()
     objective.eval()
@@ -134,7 +134,7 @@ def score_translations(
     language: str = "",
     progress: Progress | None = None,
 ) -> TranslationScores:
-    """`references`: the lines of the targets' file."""
+    """`references`: the lines of the target file."""
     assert len(pairs) == len(references) > 0
     groups = length_batches([len(pair.source) + len(pair.target) for pair in pairs])
     device = next(trunk.parameters()).device
@@ -146,22 +146,23 @@ def score_translations(
     return TranslationScores(loss, math.exp(min(loss, 700.0)), score, signature, len(pairs))
 
 
-ENDED = "<end>"  # the row of the end; no word is written so, for < is one by itself
+ENDED = "<end>"  # label of the end's row; no word can be written like this, since < is always a word by itself
 
 
 @dataclass(frozen=True)
 class TranslationAttention:
-    """A row of `weights` is of a word of the translation, a column of a word of the text."""
+    """A row of `weights` belongs to a word of the translation, a column to a word of the text."""
 
     text: str
     translation: str
-    source: tuple[str, ...]  # the text's words, as they are written there
-    target: tuple[str, ...]  # the translation's, and `<end>` unless it was cut off at its limit
+    source: tuple[str, ...]  # the text's words, as written there
+    target: tuple[str, ...]  # the translation's words, and `<end>` unless it was cut off at its limit
     weights: np.ndarray  # [target, source]; each row sums to 1
-    unknown: tuple[str, ...]  # words of either that the vocabularies do not have
+    unknown: tuple[str, ...]  # words of either that are not in the vocabularies
 
     def most(self, row: int, count: int = 3) -> list[tuple[int, float]]:
-        """The places in `source` that a row looks at most, and their weights; of equal ones the first comes first."""
+        """The positions in `source` with the largest weights in a row, and these weights; ties: first position
+        first."""
         places = np.argsort(-self.weights[row], kind="stable")[:count]
         return [(int(place), float(self.weights[row, place])) for place in places]
 
@@ -176,8 +177,9 @@ def translation_attention(
     targets: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> list[TranslationAttention]:
-    """Of the translations that the search finds, or of `targets`. A line without words has no rows and no columns."""
-    trunk, objective = translator(model, "attention over a translation")
+    """Attention for the translations that the search finds, or for `targets`. A line without words has no rows and no
+    columns."""
+    trunk, objective = translator(model, "attention of a translation")
     sources = source_ids(model, lines)
     if targets is None:
         found = translations(trunk, objective, sources, beams, progress)
@@ -198,23 +200,23 @@ def translation_attention(
 
 
 def _given(objective: Translator, sources: Sequence[np.ndarray], targets: Sequence[str]) -> list[list[str]]:
-    """The words of translations from outside, as they have them in training."""
+    """The words of given translations, split as in training."""
     refuse_if(
         len(sources) != len(targets),
-        f"{len(sources)} texts and {len(targets)} targets: give each text its own translation",
+        f"{len(sources)} texts but {len(targets)} targets: give each text one translation",
     )
     found = []
     for number, (source, line) in enumerate(zip(sources, targets)):
-        refuse_if(not len(source), f"texts[{number}] has no words to look at; leave it and its target out")
+        refuse_if(not len(source), f"texts[{number}] has no words; leave out this text and its target")
         words = marked_words((line.lower() if objective.lower else line).replace("\n", " "))
-        refuse_if(not words, f"targets[{number}] has no words; give a translation, or no targets for the run's own")
+        refuse_if(not words, f"targets[{number}] has no words; give a translation, or no targets to use the run's own")
         found.append(words)
     return found
 
 
 @torch.no_grad()
 def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any]) -> list[np.ndarray]:
-    """α of each pair, [target, source], in their order."""
+    """α of each pair, [target, source], in order."""
     trunk.eval()
     objective.eval()
     device = next(trunk.parameters()).device

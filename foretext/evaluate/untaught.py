@@ -1,20 +1,19 @@
-"""Tasks that a model was never taught, asked as the papers ask them: GPT's heuristics, and GPT-2's written answers.
+"""Zero-shot tasks as the papers ask them: GPT's heuristics, and GPT-2's written answers.
 
-GPT's heuristics (section 5 of the paper, "Zero-shot behaviors"):
-Acceptability (CoLA): the mean log-probability of a sentence's tokens, against a threshold. The threshold comes from
-labelled rows that are not those scored; without any, only what needs no threshold is reported.
-Sentiment (SST-2): "very" is appended, and the words "positive" and "negative" are compared: a template of `in_context`.
-Answers (RACE, COPA): the choice with the highest mean log-probability: `in_context`'s normalisation "per token".
-Referents (Winograd): each candidate is put in the place of the blank, and what follows it is scored.
+GPT's heuristics (section 5 of the paper, "Zero-shot behaviors"): Acceptability (CoLA): the mean log-probability of a
+sentence's tokens, against a threshold. The threshold comes from labelled rows other than those scored; without any,
+only measures that need no threshold are reported. Sentiment (SST-2): "very" is appended, and the words "positive" and
+"negative" are compared: a template of `in_context`. Answers (RACE, COPA): the choice with the highest mean
+log-probability: the normalisation "per token" of `in_context`. Referents (Winograd): each candidate is put into the
+blank, and what follows it is scored.
 
-A model that reads from right to left tells a sentence's tokens from its end, and what stands before a blank, given the
-candidate and what follows.
+A right-to-left model predicts a sentence's tokens from its end, and what precedes a blank, given the candidate and what
+follows.
 
-GPT-2's tasks, whose answers are written, not chosen: summaries after "TL;DR:", translations after pairs "a = b",
-answers after "A:". As in the paper a summary is 100 tokens with top-k 2, of which the first three sentences count;
-translations and answers are greedy and end with the line. Examples, where a task has them, are rows of another file,
-the same for every row. A prompt that is too long loses its beginning, so that what is written still fits behind it, and
-the rows are counted.
+In GPT-2's tasks the answers are written, not chosen: summaries after "TL;DR:", translations after pairs "a = b",
+answers after "A:". As in the paper, a summary is the first three sentences of 100 tokens with top-k 2; translations and
+answers are greedy and end with the line. Examples, if a task has them, are rows of another file, the same for every
+row. A prompt that is too long loses its beginning, so that the answer still fits after it, and such rows are counted.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ BLANK = re.compile(r"_+")
 
 
 def sentence_scores(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[float]:
-    """The mean log-probability of each text's tokens in the order of reading, the first one after end-of-text; where a
-    vocabulary has no end-of-text (GPT as it was published), from the second one on."""
+    """The mean log-probability of each text's tokens in reading order. The first token is scored after end-of-text; if
+    the vocabulary has none (GPT as published), scoring starts at the second token."""
     given = 1 if model.tokenizer.end is None else 0
     queries = []
     for row in rows:
         ids = tuple(model.tokenizer.encode(row.texts[0]))
         ids = ids[::-1] if model.info.direction == "backward" else ids
-        refuse_if(len(ids) <= given, f"{row.where}: too short to be scored; leave the row out")
+        refuse_if(len(ids) <= given, f"{row.where}: too short to score; leave the row out")
         queries.append(Query(ids[:given], (ids[given:],), row.where))
     return [found[0].total / found[0].tokens for found in score_queries(model, queries, progress)]
 
 
 @dataclass(frozen=True)
 class Acceptability:
-    """`matthews` is of the threshold that the other rows gave (None: there were none); `area`: the probability that an
-    acceptable sentence scores above one that is not, for which no threshold is needed."""
+    """`matthews` uses a threshold from other rows (None: there were none). `area` is the probability that an acceptable
+    sentence scores above an unacceptable one, which needs no threshold."""
 
     area: float
     matthews: float | None
@@ -78,7 +77,7 @@ def acceptability(
     known_truth = [label == good for label in known[1]]
     refuse_if(
         len(set(known_truth)) < 2,
-        f"the rows to find a threshold on need rows with the label {good!r} and rows without; give more",
+        f"the rows for finding a threshold must include some with the label {good!r} and some without; give more",
     )
     threshold = best_threshold(known[0], known_truth)
     guesses = [score > threshold for score in scores]
@@ -86,23 +85,24 @@ def acceptability(
 
 
 def best_threshold(scores: Sequence[float], truth: Sequence[bool]) -> float:
-    """The threshold between two scores with the highest Matthews correlation; the middle one of equals."""
+    """The threshold between two scores with the highest Matthews correlation; of equals, the middle one."""
     order = np.argsort(np.asarray(scores))
     ordered, right = np.asarray(scores)[order], np.asarray(truth)[order]
-    below, missed = np.arange(1.0, len(right)), np.cumsum(right, dtype=float)[:-1]  # at or below each gap; acceptable
+    # counts at or below each gap; acceptable ones among them
+    below, missed = np.arange(1.0, len(right)), np.cumsum(right, dtype=float)[:-1]
     above, hits = len(right) - below, float(right.sum()) - missed
     product = above * below * (hits + missed) * (len(right) - hits - missed)
     agreement = hits * (below - missed) - (above - hits) * missed
     matthews = np.where(product > 0, agreement / np.sqrt(np.maximum(product, 1.0)), 0.0)
-    matthews[ordered[:-1] == ordered[1:]] = -2.0  # equal scores cannot be parted
+    matthews[ordered[:-1] == ordered[1:]] = -2.0  # no threshold can separate equal scores
     best = np.flatnonzero(matthews >= matthews.max() - 1e-12)
     gap = int(best[len(best) // 2])
     return float((ordered[gap] + ordered[gap + 1]) / 2)
 
 
 def referents(model: SavedModel, rows: Sequence[Row], progress: Progress | None = None) -> list[Answered]:
-    """Rows of the kind choice whose context has a blank (`_`): what follows the blank is scored behind each choice; by
-    a model that reads from right to left, what precedes it in front of each."""
+    """Rows of the kind choice whose context has a blank (`_`). The text after the blank is scored after each choice; a
+    right-to-left model scores the text before it."""
     backward = model.info.direction == "backward"
     queries: list[Query] = []
     for row in rows:
@@ -123,7 +123,7 @@ def referents(model: SavedModel, rows: Sequence[Row], progress: Progress | None 
 
 
 def _round_blank(row: Row, backward: bool) -> tuple[str, str]:
-    """What stands before a row's blank, and what follows it; what will be scored of these must be there."""
+    """The text before and after a row's blank; the side that is scored must not be empty."""
     blank = BLANK.search(row.texts[0])
     before, after = ("", "") if blank is None else (row.texts[0][: blank.start()], row.texts[0][blank.end() :])
     if not (before if backward else after).strip():
@@ -137,9 +137,9 @@ _SENTENCE = re.compile(r".+?(?:[.!?]+(?=\s|$)|[。！？]+|$)\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class WrittenTask:
-    fields: tuple[str, str]  # columns: what is given, what is to be written
-    prompt: str  # {0} is what is given
-    example: str  # a solved one; {1} is the answer
+    fields: tuple[str, str]  # columns: the given text, and the text to write
+    prompt: str  # {0} is the given text
+    example: str  # a solved example; {1} is the answer
     sampling: Sampling
 
 
@@ -152,7 +152,7 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """What is given, and one or more texts that would be right."""
+    """A given text, and one or more right answers."""
 
     given: str
     wanted: tuple[str, ...]
@@ -160,7 +160,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class WrittenRound:
-    """One draw of examples: what was written, its scores, and the rows whose prompt lost its beginning."""
+    """One draw of examples: the written texts, their scores, and the number of rows whose prompt lost its beginning."""
 
     texts: tuple[str, ...]
     scores: dict[str, float]
@@ -169,7 +169,7 @@ class WrittenRound:
 
 
 def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[Pair]:
-    """What is given and what is wanted, of each row; several right answers may stand in a list."""
+    """The given text and right answers of each row; several right answers may be in a list."""
     columns, fields = columns or {}, TASKS[task].fields
     for field in columns:
         refuse_if(field not in fields, f"--columns: {task} has no field {field!r}; it has {' and '.join(fields)}")
@@ -177,12 +177,12 @@ def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[Pa
     for name in names:
         refuse_if(
             name not in table.columns,
-            f"{table.name}: no column {name!r} for {task} (it has {', '.join(table.columns)}); "
-            f"name them by --columns {fields[0]}=…,{fields[1]}=…",
+            f"{table.name}: no column {name!r} for {task} (it has {', '.join(table.columns)}); name the columns with "
+            f"--columns {fields[0]}=…,{fields[1]}=…",
         )
     cells = [table.column(name) for name in names]
     pairs = [_pair(task, *row) for row in zip(table.where, *cells)]
-    refuse_if(not pairs, f"{table.name}: there is no row in it")
+    refuse_if(not pairs, f"{table.name}: it has no rows")
     return pairs
 
 
@@ -205,7 +205,7 @@ def answer_pairs(
     language: str = "",
     progress: Progress | None = None,
 ) -> list[WrittenRound]:
-    """A round for each draw of examples; without examples one is all there is."""
+    """One round per draw of examples; without examples a single round."""
     refuse_if(shots and not TASKS[task].example, f"{task} is prompted without examples; leave --shots out")
     rounds = []
     for seed in seeds if shots else [0]:
@@ -239,12 +239,12 @@ def _write(
 
 
 def first_sentences(text: str, count: int) -> str:
-    """The first `count` sentences; what has no end yet counts as one."""
+    """The first `count` sentences; an unfinished one counts."""
     return "".join(_SENTENCE.findall(text)[:count]).strip()
 
 
 def _best_rouge(text: str, references: Sequence[str]) -> dict[str, float]:
-    """Each figure against the reference that gives the most."""
+    """Each score against the reference that gives the highest."""
     scores = [rouge(text, reference) for reference in references]
     return {name: max(one[name] for one in scores) for name in scores[0]}
 
@@ -252,7 +252,7 @@ def _best_rouge(text: str, references: Sequence[str]) -> dict[str, float]:
 def score_written(
     task: str, texts: Sequence[str], references: Sequence[Sequence[str]], language: str = ""
 ) -> tuple[dict[str, float], str]:
-    """The task's scores, and what must be known about them."""
+    """The task's scores, and notes that a reader needs."""
     if task == "translation":
         value, signature = bleu(texts, references, language)
         return {"bleu": value}, signature

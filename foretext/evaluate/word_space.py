@@ -1,12 +1,11 @@
-"""Word vectors asked directly: the words nearest to one, analogies, and how well they agree with people.
+"""Direct uses of word vectors: nearest words, analogies, and how well they agree with people.
 
-    nearest       cosines; of several words together (king − man + woman) that of the mean of their unit vectors
+    nearest       cosines; for several words together (king − man + woman), of the mean of their unit vectors
     similarity    Spearman's correlation of cosines with people's judgements: WordSim-353, SimLex-999, …
-    analogies     of a : b = c : ?, how often the word nearest to b − a + c, these three left out, is the right one
+    analogies     for a : b = c : ?, how often the word nearest to b − a + c, other than these three, is right
 
-The files are those that gensim ships (tabs or spaces, # for comments, `: section` in analogies), and the figures are
-those of its `evaluate_word_pairs` and `evaluate_word_analogies`: of the 300,000 most frequent words, whatever their
-case.
+The files have gensim's formats (tabs or spaces, # for comments, `: section` in analogies), and the scores are those of
+its `evaluate_word_pairs` and `evaluate_word_analogies`: over the 300,000 most frequent words, ignoring case.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from foretext.text.corpus.text_files import read_text
 
 MOST_WORDS = 300_000
 _AT_A_TIME = 512  # questions
-_ALIKE = 20_000  # words, the most frequent ones, among which a misspelt one is sought
+_ALIKE = 20_000  # number of frequent words that are searched for one like a misspelt word
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Of pairs of words with a score, `known` of which have vectors."""
+    """Pairs of words with scores; both words of `known` pairs have vectors."""
 
     spearman: float
     pearson: float
@@ -80,7 +79,7 @@ class Analogies:
 
 
 class WordSpace:
-    """`words` in the order of their frequency, and their unit vectors."""
+    """`words` by frequency, and their unit vectors."""
 
     def __init__(self, words: Sequence[str], vectors_WD: np.ndarray, where: str = "this model") -> None:
         self.words, self.where = list(words), where
@@ -96,7 +95,7 @@ class WordSpace:
         return {self.words[row].upper(): row for row in reversed(range(min(len(self.words), MOST_WORDS)))}
 
     def row(self, word: str) -> int:
-        """Of a word as it is written, or else in lower case; UserError if there is none."""
+        """The row of a word as written, or else in lower case; UserError if there is none."""
         rows = self._rows
         found = rows.get(word, rows.get(word.lower()))
         if found is None:
@@ -105,12 +104,11 @@ class WordSpace:
         return found
 
     def nearest(self, words: Sequence[str], minus: Sequence[str] = (), n: int = 10) -> list[tuple[str, float]]:
-        """The words nearest to all of these together, without those of `minus`, and their cosines, the nearest
-        first."""
+        """The words nearest to all of these together, minus those of `minus`, with cosines, nearest first."""
         refuse_if(n < 1, f"--n must be at least 1, not {n}")
         asked = [self.row(word) for word in words]
         away = [self.row(word) for word in minus]
-        refuse_if(not asked, "name a word to find the nearest of")
+        refuse_if(not asked, "give a word to find its nearest words")
         target_D = self.units_WD[asked].sum(0) - self.units_WD[away].sum(0)
         cosines_W = self.units_WD @ target_D / max(float(np.linalg.norm(target_D)), 1e-12)
         cosines_W[asked + away] = -np.inf
@@ -130,7 +128,8 @@ class WordSpace:
             if a.upper() in folded and b.upper() in folded
         ]
         refuse_if(
-            len(known) < 2, f"{self.where} has vectors for {len(known)} of the {len(pairs)} pairs; more text is needed"
+            len(known) < 2,
+            f"{self.where} has vectors for only {len(known)} of the {len(pairs)} pairs; train on more text",
         )
         cosines = np.einsum(
             "nd,nd->n", self.units_WD[[a for a, _, _ in known]], self.units_WD[[b for _, b, _ in known]]
@@ -149,7 +148,7 @@ class WordSpace:
             found.append(Section(name, right, len(known), len(questions)))
         whole = Analogies(tuple(found))
         refuse_if(
-            not whole.whole.known, f"{self.where} has no vectors for the words of the analogies; more text is needed"
+            not whole.whole.known, f"{self.where} has no vectors for the words of the analogies; train on more text"
         )
         return whole
 
@@ -164,7 +163,7 @@ class WordSpace:
 
 
 def judged_file(space: WordSpace, path: Path) -> Similarity | Analogies:
-    """What vectors are worth on a file of pairs with scores, or of analogies; which of them, its lines say."""
+    """The scores of vectors on a file of word pairs or of analogies; the file's lines tell which."""
     lines = [line.strip() for line in read_text(path).splitlines()]
     numbered = [(number, line) for number, line in enumerate(lines, 1) if line and not line.startswith("#")]
     if any(line.startswith(":") for _, line in numbered) or all(len(line.split()) == 4 for _, line in numbered):
@@ -179,7 +178,7 @@ def _questions(path: Path, lines: Sequence[tuple[int, str]]) -> list[tuple[str, 
             sections.append((line[1:].strip(), []))
             continue
         words = line.split()
-        refuse_if(len(words) != 4, f"{path} line {number}: {len(words)} words; an analogy is four words: a b c d")
+        refuse_if(len(words) != 4, f"{path} line {number}: {len(words)} words, but an analogy has four: a b c d")
         if not sections:
             sections.append((path.name, []))
         sections[-1][1].append((words[0], words[1], words[2], words[3]))
@@ -197,7 +196,7 @@ def _pairs(path: Path, lines: Sequence[tuple[int, str]]) -> list[tuple[str, str,
             if not pairs and len(fields) == 3:  # a header
                 continue
             raise UserError(
-                f"{path} line {number}: vectors are evaluated on word pairs (word1 word2 score) or on analogies (four "
-                f"words a line), not on {line[:40]!r}"
+                f"{path} line {number}: expected a word pair (word1 word2 score) or an analogy (four words), not "
+                f"{line[:40]!r}"
             ) from None
     return pairs

@@ -1,1 +1,1 @@
-"""Decoding."""
+"""Generating text."""

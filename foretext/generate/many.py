@@ -1,20 +1,20 @@
 """Several texts at once, and beam search.
 
-Beam search over a step function, for many texts at once; with one beam it is greedy search.
+Beam search works on a step function, for many texts at once; with one beam it is greedy search.
 
-`grow` is asked by rows: which rows of the last step go on, and with which word each. It gives the log-probabilities of
-the words after them. Rows that are done leave at once: each step works on the hypotheses that still grow, and on no
-others. Two things use it: translation (`search_translations`, over the model of `nn/recurrent/cove.py`), and the
-continuation of a prompt (`beam_search`).
+`grow` gets the rows of the last step that continue, and the word appended to each. It returns the log-probabilities of
+the words after them. Finished rows are dropped at once, so each step computes only hypotheses that still grow. There
+are two uses: translation (`search_translations`, over the model of `nn/recurrent/cove.py`), and the continuation of a
+prompt (`beam_search`).
 
-Beam search keeps for each text the best `beams` unfinished hypotheses by the sum of their log-probabilities. One that
-ends is put aside if it is among the `beams` best of its step. A text is done when `beams` have ended, or at its limit
-of words. A `patient` search puts every end aside that comes before the last that is kept, and goes on until nothing
-that grows can come among the best.
+For each text, beam search keeps the best `beams` unfinished hypotheses by the sum of their log-probabilities. A
+hypothesis that ends is set aside if it is among the `beams` best of its step. A text is done when `beams` hypotheses
+have ended, or at its limit of words. A `patient` search sets aside every ending that ranks above the last hypothesis
+kept, and continues until nothing that grows can rank among the best.
 
-The ended hypotheses of a text are compared by (Σ log p) / n, where n counts its words and the end symbol. What was cut
-off at the limit (n: its words) comes after everything that has ended, for a translation that does not end mostly
-repeats itself; in a patient search it counts like the rest.
+The ended hypotheses of a text are compared by (Σ log p) / n, where n counts its words and the end symbol. Hypotheses
+cut off at the limit (n: their words) rank below all that have ended, since a translation that does not end mostly
+repeats itself. In a patient search they rank like the others.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Written:
     ids: tuple[int, ...]
     log_probabilities: tuple[float, ...]
     ending: Ending
-    cut: int = 0  # tokens of the prompt that were left out
+    cut: int = 0  # tokens of the prompt that were cut
 
 
 @dataclass
@@ -65,14 +65,14 @@ class _Row:
     tokenizer: Tokenizer
     sampling: Sampling
     generator: torch.Generator
-    spaced: bool  # whether a space is due between prompt and continuation
+    spaced: bool  # whether a space is needed between prompt and continuation
     cut: int
     ids: list[int] = field(default_factory=list)
     log_probabilities: list[float] = field(default_factory=list)
     ending: Ending = "length"
 
     def grow(self, scores_V: Tensor, own_V: Tensor, end: int | None) -> None:
-        """By a token drawn from `scores_V`; `own_V` has the log-probabilities of the model itself."""
+        """Appends a token drawn from `scores_V`; `own_V` has the model's own log-probabilities."""
         chosen = choose(scores_V, self.sampling, self.generator)
         if chosen == end:
             self.ending = "end"
@@ -83,7 +83,7 @@ class _Row:
             self.ending = "stop"
 
     def _text(self) -> str:
-        """What will be shown, stop strings included."""
+        """The text to show, stop strings included."""
         return "".join(text_pieces(self.tokenizer, iter(self.ids), self.spaced))
 
     def written(self) -> Written:
@@ -94,9 +94,9 @@ class _Row:
 def write_in_turn(
     model: SavedModel, prompts: Sequence[str], sampling: Sampling, batch: int = BATCH, reserve: bool = False
 ) -> Iterator[Written]:
-    """A continuation of each prompt, as they are done, `batch` of them at a time. A text depends on its prompt, the
-    seed and its place, not on its neighbours. `reserve`: a prompt is cut on the left, and the tokens lost are counted,
-    so that it and all `max_tokens` fit the context (or to half of it, if that is more); otherwise the window moves as
+    """A continuation of each prompt, yielded as it is done, `batch` prompts at a time. A text depends on its prompt,
+    the seed and its position, not on its neighbours. With `reserve`, a prompt is cut on the left, and the lost tokens
+    counted, so that it and all `max_tokens` fit the context (but at most to half of it). Otherwise the window moves as
     the text grows."""
     refuse_if(
         model.info.direction != "forward",
@@ -109,7 +109,7 @@ def write_in_turn(
 
 
 def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, room: int) -> list[Written]:
-    """`room`: tokens of a prompt that are read."""
+    """`room`: the most tokens of a prompt that are read."""
     encoded = [model.tokenizer.encode(prompt) for prompt in prompts]
     rows = []
     for number, (prompt, ids) in enumerate(zip(prompts, encoded), first):
@@ -136,9 +136,9 @@ def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A text without its end symbol. `log_probability` is of all its words and, if it `ended` by that symbol, of the
-    end; `stopped`: by a stop string. `gains`: each word's log-probability by the model itself, where that is known.
-    `row`: of the last step, that it comes from."""
+    """A text without its end symbol. `log_probability` is that of all its words and, if it `ended` with the end symbol,
+    of that too; `stopped`: it ended with a stop string. `gains`: the model's own log-probability for each word, if
+    known. `row`: its row in the last step."""
 
     ids: tuple[int, ...]
     log_probability: float
@@ -149,7 +149,7 @@ class Hypothesis:
 
     @property
     def score(self) -> float:
-        """The mean log-probability of a word, the end symbol counted."""
+        """The mean log-probability per word, counting the end symbol."""
         return self.log_probability / max(1, len(self.ids) + self.ended)
 
 
@@ -167,24 +167,23 @@ class Rules:
         refuse_if(not whole or self.beams < 1, f"beams must be a whole number, at least 1, not {self.beams!r}")
 
     def rank(self, one: Hypothesis) -> tuple[bool, float]:
-        """For sorting: what has ended before what has not, unless the search is patient, then by score, the best
-        first."""
+        """Sort key: ended hypotheses first (except in a patient search), then by score, best first."""
         return not self.patient and not one.ended, -one.score
 
 
-# Rows that go on and their words (none at the start) → log-probabilities [rows, V] that are searched, −∞ for what is
-# never written, and those of the model itself, if they are to be kept.
+# Takes the rows that continue and their words (none at the start). Returns two log-probabilities [rows, V]: those for
+# the search, with −∞ for words that are never written, and the model's own, if they are to be kept.
 Grow = Callable[[list[int], list[int]], tuple[Tensor, Tensor | None]]
 
 
 def search(grow: Grow, limits: Sequence[int], rules: Rules) -> list[list[Hypothesis]]:
-    """The best hypotheses of each text, at most `beams`, the best first."""
+    """At most `beams` hypotheses for each text, best first."""
     done: list[list[Hypothesis]] = [[] for _ in limits]
     live = {number: [Hypothesis((), 0.0, row=number)] for number in range(len(limits))}
     while live:
         beams = [one for beam in live.values() for one in beam]
         scores, own = grow([one.row for one in beams], [one.ids[-1] for one in beams if one.ids])
-        # Of one hypothesis no more than `beams` continuations can be kept; the others may end.
+        # At most `beams` continuations of one hypothesis can be kept; the other candidates may end.
         values, words = (part.tolist() for part in scores.topk(min(2 * rules.beams, scores.shape[1]), dim=1))
         rows = itertools.count()
         for number, beam in list(live.items()):
@@ -205,7 +204,8 @@ def _grown(one: Hypothesis, row: int, gains: list[float], words: list[int]) -> l
 
 
 def _sort_out(grown: list[Hypothesis], done: list[Hypothesis], own: Tensor | None, rules: Rules) -> list[Hypothesis]:
-    """The best `beams` that go on, of hypotheses with their next word; what ends goes to `done`."""
+    """Returns the best `beams` hypotheses that continue, from candidates with their next word; those that end go to
+    `done`."""
     kept: list[Hypothesis] = []
     best = sorted(grown, key=lambda one: -one.log_probability)[: 2 * rules.beams]
     for place, one in enumerate(best):
@@ -225,8 +225,8 @@ def _sort_out(grown: list[Hypothesis], done: list[Hypothesis], own: Tensor | Non
 
 
 def _goes_on(kept: list[Hypothesis], done: list[Hypothesis], limit: int, rules: Rules) -> bool:
-    """Whether a text is searched on: until as many have ended as are wanted; a patient search until nothing that grows
-    can come among them any more. What is cut off at its limit goes to `done`."""
+    """Whether to continue with a text: until enough hypotheses have ended; in a patient search, until nothing that
+    grows can rank among them. Hypotheses cut off at the limit go to `done`."""
     if not kept:
         return False
     if len(kept[0].ids) >= limit:
@@ -235,7 +235,7 @@ def _goes_on(kept: list[Hypothesis], done: list[Hypothesis], limit: int, rules: 
     if len(done) < rules.beams or not rules.patient:
         return len(done) < rules.beams
     worst = sorted((one.score for one in done), reverse=True)[rules.beams - 1]
-    # The sum of the best that grows can only fall, and is divided by `limit` words at most.
+    # The sum of the best growing hypothesis can only fall, and is divided by at most `limit` words.
     return kept[0].log_probability / limit > worst
 
 
@@ -247,7 +247,7 @@ def search_translations(
     rules: Rules,
     device: torch.device | None = None,
 ) -> list[list[Hypothesis]]:
-    """The best translations of each sentence, the best first, by `Translator.decode_step`; `state` is the model's
+    """The best translations of each sentence, best first, with `Translator.decode_step`; `state` is the model's state
     before the first word."""
     there = len(limits)
 
@@ -258,20 +258,20 @@ def search_translations(
         there = len(rows)
         logits_BV, state = step(torch.tensor(words or [START] * there, device=device), state)
         gains_BV = torch.log_softmax(logits_BV, dim=1)
-        gains_BV[:, [START, UNKNOWN]] = -torch.inf  # which are never written
+        gains_BV[:, [START, UNKNOWN]] = -torch.inf  # never written
         return gains_BV.cpu(), None
 
     return search(grow, limits, rules)
 
 
 def beam_search(model: SavedModel, prompt: str, beams: int, sampling: Sampling) -> list[tuple[Written, float]]:
-    """The best continuations and their scores, best first: the sum of log-probabilities (with a repetition penalty,
-    those after it) divided by the number of tokens (end-of-text among them). Of `sampling` what has nothing to do with
-    chance counts: `max_tokens`, `stop` and `repetition_penalty`.
+    """The best continuations with their scores, best first. A score is the sum of log-probabilities (after a repetition
+    penalty, if any) divided by the number of tokens, end-of-text included. Only `max_tokens`, `stop` and
+    `repetition_penalty` of `sampling` apply.
 
-    Each step keeps the `beams` best of all continuations by one token; those that end, by end-of-text or a stop string,
-    are put aside. It stops when no continuation can beat the worst of `beams` that have ended, or at `max_tokens`,
-    where what goes on counts too.
+    Each step keeps the `beams` best continuations by one token. Those that end, with end-of-text or a stop string, are
+    set aside. The search stops when no continuation can beat the worst of `beams` ended ones, or at `max_tokens`, where
+    unfinished ones count too.
     """
     refuse_if(model.info.direction != "forward", "beam search is for left-to-right models")
     asked = model.tokenizer.encode(prompt)

@@ -1,21 +1,19 @@
-"""Generating text: one token at a time from the model's own distribution, with a cache of keys and values.
+"""Generates text one token at a time from the model's own distribution, with a cache of keys and values.
 
-Sampling: the logits are divided by the temperature (0 takes the best token), then cut to the `top_k` best (of equal
-ones those with the lower ids) and to the smallest set whose probability reaches `top_p`. Special tokens and `<unk>`
-are never emitted: all but end-of-text are forbidden, and end-of-text ends the text.
+Sampling: the logits are divided by the temperature (0: the best token is taken), then cut to the `top_k` best (ties:
+lower ids first) and to the smallest set whose probability reaches `top_p`. Special tokens and `<unk>` are never
+generated: all but end-of-text are forbidden, and end-of-text ends the text.
 
-Spacing: prompt and continuation, put together, read right. With byte-level BPE the pieces are the text, spaces
-included. In GPT's character BPE a piece that ends a word stands for the space after it too; that space is held back
-until another word follows, and the first of them, which belongs to the prompt's last word, begins the continuation.
+Spacing: prompt and continuation join correctly. With byte-level BPE the pieces are the text, spaces included. In GPT's
+character BPE a piece that ends a word also stands for the space after it. That space is held back until another word
+follows; the first one, which belongs to the prompt's last word, begins the continuation.
 
-When the context is full, the newest half of it is read again and generation goes on from there (`Decoder`).
+`Decoder` is the engine under sampling, batches and beams: rows of tokens that grow by one token per step, with a cache
+of what was read.
 
-Rows of tokens that grow by one token a step, with a cache of what was read: the engine under sampling, batches and
-beams.
-
-When a row no longer fits the context, the newest half of a context's length is read again and the row goes on from
-there; rows that are shorter stay whole. A step then costs a little more, and the text before that half is forgotten.
-A model that reads on for ever (an LSTM) forgets nothing so.
+When a row no longer fits the context, the newest half of a context's length is read again and the row continues from
+there; shorter rows stay whole. Such a step costs a little more, and earlier text is forgotten. A model that can read on
+forever (an LSTM) does not need this.
 """
 
 from __future__ import annotations
@@ -37,8 +35,8 @@ from foretext.text.tokenizers.base import Tokenizer
 
 
 def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int | None]:
-    """What reads a text and goes on with it, and how much it reads at a time (None: any number of tokens). UserError
-    for a model that cannot do `what`, as it predicts no token from those before it."""
+    """What reads a text and continues it, and how many tokens it can read at once (None: any number). UserError for a
+    model that cannot do `what` because it does not predict each token from those before it."""
     own = None
     if model.objective is not None:
         own = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
@@ -50,11 +48,11 @@ def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int
 
 
 class Decoder:
-    """`rows` are what has been read so far: prompts, and what was appended to them. An empty prompt begins after
+    """`rows` are what has been read so far: prompts, and what was appended. An empty prompt starts after
     end-of-text."""
 
     def __init__(self, model: SavedModel, prompts: Sequence[Sequence[int]]) -> None:
-        refuse_if(not prompts, "there is no prompt to go on from")
+        refuse_if(not prompts, "there is no prompt to continue")
         self.trunk, self.context = reader_of(model)
         self.end = model.tokenizer.end
         self.forbidden = [number for number in model.tokenizer.specials.values() if number != self.end]
@@ -62,27 +60,27 @@ class Decoder:
             self.forbidden.append(model.tokenizer.unknown)
         start = [] if self.end is None else [self.end]
         self.rows = [list(prompt or start) for prompt in prompts]
-        refuse_if(not all(self.rows), "this model's vocabulary has no end-of-text to begin after; give a prompt")
+        refuse_if(not all(self.rows), "this model's vocabulary has no end-of-text to start after; give a prompt")
         self._top: Tensor
         self._state: Any
         self._device = next(self.trunk.parameters()).device
-        # What stands before these is forgotten.
+        # Everything before these is forgotten.
         self._starts = [0 if self.context is None else max(0, len(row) - self.context) for row in self.rows]
         self._read_all()
 
     @torch.no_grad()
     def logits(self) -> Tensor:
-        """Scores [rows, vocabulary] of each row's next token, as the model gives them, on the CPU."""
+        """The logits [rows, vocabulary] of each row's next token, on the CPU."""
         return self.trunk.output_layer().logits(self._top).float().cpu()
 
     def allowed(self, logits: Tensor) -> Tensor:
-        """The same without special tokens and `<unk>`, which are never written; end-of-text stays."""
+        """The logits without special tokens and `<unk>`, which are never written; end-of-text stays."""
         forbidden = torch.tensor([number for number in self.forbidden if number < logits.shape[-1]], dtype=torch.long)
         return logits.index_fill(-1, forbidden, -torch.inf)
 
     @torch.no_grad()
     def append(self, tokens: Sequence[int]) -> None:
-        """One token more for each row."""
+        """Appends one token to each row."""
         assert len(tokens) == len(self.rows)
         for row, token in zip(self.rows, tokens):
             row.append(token)
@@ -98,7 +96,7 @@ class Decoder:
         self._read(Batch(torch.tensor(tokens, device=self._device)[:, None]), self._state)
 
     def keep(self, numbers: Sequence[int]) -> None:
-        """These rows, in this order; one may be taken several times."""
+        """Keeps these rows, in this order; a row may be taken several times."""
         self.rows = [list(self.rows[number]) for number in numbers]
         self._starts = [self._starts[number] for number in numbers]
         chosen = torch.tensor(list(numbers), device=self._device)
@@ -107,7 +105,7 @@ class Decoder:
 
     @torch.no_grad()
     def _read_all(self) -> None:
-        """From nothing. Shorter rows are filled up on the left, so that all end at one place."""
+        """Reads everything from the start. Shorter rows are padded on the left, so that all end at one position."""
         rows = [row[start:] for row, start in zip(self.rows, self._starts)]
         ids, real = (part.flip(1) for part in padded([row[::-1] for row in rows]))
         batch = Batch(ids, None if bool(real.all()) else real).to(self._device)
@@ -148,10 +146,10 @@ class Sampling:
 
 
 def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
-    """One token id drawn from `logits_V`."""
+    """One token id, drawn from `logits_V`."""
     if sampling.temperature == 0:
         return int(logits_V.argmax())
-    # The best stands at 0 and the rest below it, so that however small a temperature can make no infinity of the best.
+    # The best logit is shifted to 0 and the others below it, so that no small temperature can make it infinite.
     exact = logits_V.double()
     scaled = (exact - exact.max()) / sampling.temperature
     if sampling.top_k and sampling.top_k < len(scaled):
@@ -162,14 +160,14 @@ def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> 
     probabilities = torch.softmax(scaled, dim=-1)
     if sampling.top_p < 1:
         ordered, order = probabilities.sort(descending=True)
-        # A token stays if those before it do not reach top_p yet; so the first one always stays.
+        # A token stays if those before it do not yet reach top_p, so the first always stays.
         probabilities[order[ordered.cumsum(0) - ordered >= sampling.top_p]] = 0.0
     return int(torch.multinomial(probabilities, 1, generator=generator))
 
 
 def penalised(logits_V: Tensor, known: Sequence[int], penalty: float) -> Tensor:
-    """Tokens that are there already made less likely (Keskar et al. 2019): positive scores are divided by `penalty`,
-    negative ones multiplied."""
+    """Makes tokens that have already occurred less likely (Keskar et al. 2019): positive logits are divided by
+    `penalty`, negative ones multiplied."""
     if penalty == 1.0:
         return logits_V
     seen = torch.tensor(sorted(number for number in set(known) if number < len(logits_V)), dtype=torch.long)
@@ -178,7 +176,7 @@ def penalised(logits_V: Tensor, known: Sequence[int], penalty: float) -> Tensor:
 
 
 def generator_of(seed: int | None, row: int = 0) -> torch.Generator:
-    """Random numbers of one text, from the seed and its place among others; the first has the seed alone."""
+    """The random generator of one text, from the seed and its position; the first uses the seed alone."""
     if seed is None:
         return torch.Generator().manual_seed(torch.seed() >> 1)
     mixed = seed if not row else int(np.random.SeedSequence([seed, row]).generate_state(1, np.uint64)[0]) >> 1
@@ -200,13 +198,14 @@ def generate_ids(model: SavedModel, prompt: Sequence[int], sampling: Sampling) -
 
 
 def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterator[str]:
-    """The continuation of `prompt` in pieces, as they come; a right-to-left model's beginning comes in one piece."""
+    """The continuation of `prompt` in pieces, as they are generated; a right-to-left model's text comes as one
+    piece."""
     ids = model.tokenizer.encode(prompt)
     if model.info.direction == "backward":
         written = [*generate_ids(model, ids[::-1], sampling)][::-1]
         text = _cut_left("".join(text_pieces(model.tokenizer, iter(written))), sampling.stop)
-        text = text if model.tokenizer.lossless else text.lstrip(" ")  # before the first of words there is none
-        # The prompt's first piece, a word of a list of words, may bring a space that is not in the prompt.
+        text = text if model.tokenizer.lossless else text.lstrip(" ")  # no space before the first word
+        # In a word vocabulary, the prompt's first piece may bring a space that is not in the prompt.
         brings = bool(ids) and model.tokenizer.piece_bytes(ids[0]).startswith(b" ") and not prompt[:1].isspace()
         spaces = brings or spaced(model.tokenizer, written, prompt[:1])
         yield text + " " if text and spaces else text
@@ -216,13 +215,13 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
 
 
 def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
-    """Whether a space belongs after `before`, of which the prompt's nearest character, `neighbour`, is not one."""
+    """Whether a space belongs after `before`; `neighbour` is the prompt's nearest character."""
     return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
 
 
 def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -> Iterator[str]:
-    """Ids as text, holding back the bytes of a character until it is whole, and the space that a word's end stands for
-    until something follows on the same line. `space`: one is due already."""
+    """Ids as text. Holds back the bytes of a character until it is complete, and the space after a word until something
+    follows on the same line. `space`: a space is due already."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for number in ids:
         text = decoder.decode(tokenizer.piece_bytes(number))
@@ -238,7 +237,7 @@ def text_pieces(tokenizer: Tokenizer, ids: Iterator[int], space: bool = False) -
 
 
 def stop_at(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
-    """`pieces` up to the first stop string, which is left out; a possible beginning of one is held back."""
+    """`pieces` up to the first stop string, which is left out; what may be the beginning of one is held back."""
     stops = [stop for stop in stops if stop]
     held = ""
     for piece in pieces:
@@ -257,10 +256,10 @@ def stop_at(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of `text` that `stop` begins with."""
+    """The length of the longest end of `text` that is a beginning of `stop`."""
     return next((length for length in range(len(stop) - 1, 0, -1) if text.endswith(stop[:length])), 0)
 
 
 def _cut_left(text: str, stops: Sequence[str]) -> str:
-    """What stands after the last stop string: the mirror image of `stop_at`."""
+    """The text after the last stop string: the mirror image of `stop_at`."""
     return text[max((text.rfind(stop) + len(stop) for stop in stops if stop and stop in text), default=0) :]

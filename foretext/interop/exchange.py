@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretext.errors import UserError, refuse_if
+from foretext.errors import UserError, counted, refuse_if
 from foretext.interop.bilm_weights import read_published_elmo
 from foretext.interop.hub import Foreign, check_in, export_hub, read_hub, shapes_of
 from foretext.interop.hub_tensors import any_json
@@ -256,4 +256,4 @@ def export_vectors(model: SavedModel, out: Path, to: str) -> list[str]:
         "glove": "gensim's KeyedVectors.load_word2vec_format(…, no_header=True) reads it, and --vectors here",
         "gensim": "KeyedVectors.load_word2vec_format(…, binary=True) reads it; gensim's own save is a pickle",
     }
-    return [f"{len(words):,} vectors of {matrix.shape[1]} numbers; {read[to]}"]
+    return [f"{counted(len(words), 'vector')} of {matrix.shape[1]} dimensions; {read[to]}"]

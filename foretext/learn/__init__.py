@@ -1,1 +1,1 @@
-"""What learns from rows by itself: the scikit-learn estimator."""
+"""The scikit-learn estimator."""

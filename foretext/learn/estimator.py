@@ -18,7 +18,7 @@ from foretext.tasks.files.rows import Row
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 
-_LISTED = 20  # labels that a message names
+_LISTED = 20  # labels shown in a message
 
 
 class InputError(UserError, ValueError):
@@ -26,18 +26,18 @@ class InputError(UserError, ValueError):
 
 
 def _refuse_if(wrong: object, message: str) -> None:
-    """InputError with this message if anything is `wrong`."""
+    """InputError with this message if `wrong` is true."""
     if wrong:
         raise InputError(message)
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
-    """Classifies texts. Given no run, one head reads views of the training texts: n-grams and, where there is enough
-    text to learn them from, word vectors and topics.
+    """Classifies texts. Without a run, one head reads views of the training texts: n-grams and, if there is enough
+    text, word vectors and topics learned from it.
 
-    run: a pre-trained run directory, which is fine-tuned, or whose states are one view more. minutes: for word vectors,
-    without a run, at most (None: 1). views: as in `finetune` (None: the default; () fine-tunes the run). epochs,
-    lm_weight: of a run that is fine-tuned. seed: as in `finetune`.
+    run: a pre-trained run directory, which is fine-tuned, or whose states are one more view. minutes: without a run,
+    the budget for word vectors (None: 1). views: as in `finetune` (None: the default; () fine-tunes the run). epochs,
+    lm_weight: for a run that is fine-tuned. seed: as in `finetune`.
     """
 
     def __init__(
@@ -62,19 +62,19 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         labels = _checked_labels(y)
         _refuse_if(
             len(texts) != len(labels),
-            f"X has {len(texts)} texts and y has {len(labels)} labels; give one label for each text",
+            f"X has {len(texts)} texts but y has {len(labels)} labels; give one label for each text",
         )
         self.classes_, numbers = np.unique(np.asarray(y), return_inverse=True)
         _refuse_if(
             len(self.classes_) != len(set(labels)),
-            "y: two labels become one as an array; give labels of one type, without NUL at their end",
+            "y: two labels become the same in an array; give labels of one type, without NUL at their end",
         )
         _refuse_if(len(self.classes_) < 2, f"y has only one class, {labels[0]!r}; a classifier needs two")
         rows = [Row((text,), _name(number), f"row {i + 1}") for i, (text, number) in enumerate(zip(texts, numbers))]
         for name in ("epochs", "lm_weight"):
             _refuse_if(
                 self.run is None and getattr(self, name) is not None,
-                f"{name} is for a run that is fine-tuned; give run=…, or leave {name} out",
+                f"{name} is only for fine-tuning a run; give run=…, or leave {name} out",
             )
         request = FinetuneRequest(
             base=Base(system=VIEWS_ALONE, minutes=self.minutes) if self.run is None else load_model(self.run),
@@ -130,7 +130,8 @@ def _checked(X: Sequence[str]) -> list[str]:
 
 
 def _checked_labels(y: Sequence[Any]) -> list[Any]:
-    """The labels as Python values, all there and of one type: an array would make one text of 1 and "1"."""
+    """The labels as Python values, none missing and all of one type: an array would turn 1 and "1" into the same
+    text."""
     _refuse_if(
         isinstance(y, str) or not isinstance(y, Iterable) or getattr(y, "ndim", 1) != 1,
         f"y must be a list of labels, one for each text, not {type(y).__name__}",
@@ -158,7 +159,7 @@ def _is_missing(label: Any) -> bool:
         return True
     try:
         return bool(label != label)  # NaN, NaT
-    except (TypeError, ValueError):  # pandas.NA is neither true nor false; nor is an array, which is no label
+    except (TypeError, ValueError):  # pandas.NA is neither true nor false; an array is not a label either
         return not isinstance(label, Iterable)
 
 

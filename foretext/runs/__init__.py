@@ -1,1 +1,1 @@
-"""The run directory: what is in it, how it is written whole or not at all, and the model that is loaded from it."""
+"""The run directory: its files, atomic commits, and the model loaded from it."""

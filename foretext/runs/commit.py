@@ -1,18 +1,18 @@
-"""How a commit is made of several files at once: all of them or none, whenever the process dies; and the log that grows
-between commits.
+"""Atomic commits of several files at once: either all of them become visible or none, whenever the process dies. Also
+the log that grows between commits.
 
-`manifest.json` is the one pointer. A reader needs no lock. A file of a commit is in its place, or still in the folder
-of that commit, whose name follows from what the manifest says.
+`manifest.json` is the one pointer. A reader needs no lock. A file of a commit is either in its place or still in the
+folder of that commit, whose name follows from the manifest.
 
-1. Every new file, the new `manifest.json` among them, is written into a folder of the writer's own and synced. The
-   folder then gets the name that follows from this manifest.
+1. Every new file, including the new `manifest.json`, is written into the writer's own folder and synced. The folder
+   is then renamed to the name that follows from this manifest.
 2. The manifest is renamed into place. This one rename is the commit: before it nothing is visible, after it everything
    is, since whoever reads the manifest also looks for its files in the folder.
-3. The other files are renamed to their places (never written there: whoever has the old one open or mapped keeps it),
-   those that the manifest no longer lists are removed, then the folder.
+3. The other files are renamed to their places (never overwritten: a process that has the old file open or mapped keeps
+   it), files that the manifest no longer lists are removed, then the folder.
 
-The next writer does what is left of step 3, which can be done any number of times, and removes folders that no manifest
-points to. There is one writer at a time (`lock.py`).
+The next writer finishes step 3, which can be repeated any number of times, and removes folders that no manifest points
+to. There is one writer at a time (`lock.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 FOLDER = re.compile(r"\.commit-[0-9a-f]{32}")
 Content = bytes | Mapping[str, "Tensor"]
-_REMOVED = ".removed.json"  # in a commit's folder: the files that its manifest no longer lists, as a manifest
+_REMOVED = ".removed.json"  # in a commit's folder: the files that its manifest no longer lists, in manifest format
 _RESERVED = (MANIFEST, JOURNAL, LOCK, METRICS)
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
@@ -65,7 +65,7 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class RunWriter:
-    """Writes to a run directory; made by `RunDirectory.writer()`."""
+    """Writes to a run directory; created by `RunDirectory.writer()`."""
 
     def __init__(self, run: RunDirectory, lock: Lock, notice: Callable[[str], None]) -> None:
         self.run = run
@@ -80,24 +80,25 @@ class RunWriter:
         self.log.close()
 
     def commit(self, files: Mapping[str, Content], remove: Collection[str] = ()) -> None:
-        """Puts all of `files` in place and takes `remove` away, all or nothing; other files stay as they are.
+        """Atomically puts all of `files` in place and removes `remove`; other files stay.
 
-        A value is a file's bytes, or tensors for a safetensors file (tied ones are the caller's to leave out).
+        A value is a file's bytes, or tensors for a safetensors file (the caller leaves out tied tensors).
         """
         for name in [*files, *remove]:
-            assert is_safe_name(name) and name not in _RESERVED, f"{name}: no name for a run's file"
+            assert is_safe_name(name) and name not in _RESERVED, f"{name}: not a valid name for a run's file"
         assert not set(files) & set(remove), "a file both written and removed"
         self._lock.ensure()
         root = self.run.path
         with writing_to(root, sum(map(_size, files.values()))):
-            self.log.sync()  # the position in this commit counts on what is in the log
+            self.log.sync()  # the position in this commit refers to the log's length
             newest = self.run.newest()
-            # No one else's work is overwritten: neither another writer's nor a file that only happens to be here.
+            # Nothing is overwritten that this run did not write: neither another writer's files nor unrelated ones.
             changed = ({} if newest is None else newest.files) != self._files
             refuse_if(changed, f"{root}: changed by another process since this one opened it; nothing was written")
             for path in [inside(root, name) for name in files if name not in self._files]:
                 refuse_if(
-                    path.exists(), f"{path} is in the way and not part of this run: move it, or choose another --out"
+                    path.exists(),
+                    f"{path} is in the way and does not belong to this run: move it, or choose another --out",
                 )
             self._finish(newest)
             newest = publish(root, self._files, files, remove)
@@ -105,7 +106,7 @@ class RunWriter:
         self._finish(newest)
 
     def _finish(self, newest: Commit | None) -> None:
-        with writing_to(self.run.path):  # the commit itself stands; a later writer finishes it
+        with writing_to(self.run.path):  # the commit itself is done; a later writer finishes the renames
             if newest is not None:
                 finish(newest)
 
@@ -120,7 +121,7 @@ def _size(content: Content) -> int:
 
 
 def no_stage(name: str) -> None:
-    """What is called in a program."""
+    """The stages of a commit do nothing in a program."""
 
 
 on_stage: Callable[[str], None] = no_stage
@@ -128,7 +129,7 @@ on_stage: Callable[[str], None] = no_stage
 
 
 def publish(root: Path, before: Mapping[str, Stamp], files: Mapping[str, Content], remove: Collection[str]) -> Commit:
-    """Up to the commit point: the manifest lists `files`, and those of `before` but `remove`."""
+    """Everything up to the commit point. The manifest lists `files`, and those of `before` except `remove`."""
     me = Owner.me()
     folder = root / f".staging-{me.host}-{me.pid}-{max(me.started, 0)}-{secrets.token_hex(4)}"
     on_stage("make the folder")
@@ -142,25 +143,26 @@ def publish(root: Path, before: Mapping[str, Stamp], files: Mapping[str, Content
         for each in {folder, *((folder / name).parent for name in files)}:
             on_stage(f"sync {each.name}")
             sync_folder(each)
-        for name in files:  # what cannot be in its place is noticed before the commit
+        for name in files:  # find a file that cannot be renamed into place before the commit
             inside(root, name).parent.mkdir(parents=True, exist_ok=True)
         commit = commit_of(root, after)
         on_stage("name the folder")
-        shutil.rmtree(root / commit.folder, ignore_errors=True)  # of an attempt that failed
+        shutil.rmtree(root / commit.folder, ignore_errors=True)  # left by a failed attempt
         folder = folder.rename(root / commit.folder)
         on_stage("sync the name")
         sync_folder(root)
         on_stage("commit")
         (folder / MANIFEST).replace(root / MANIFEST)
     except BaseException:
-        if folder.name.startswith(".staging") or (folder / MANIFEST).exists():  # else it came after the commit
+        # otherwise the error came after the commit
+        if folder.name.startswith(".staging") or (folder / MANIFEST).exists():
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return commit
 
 
 def finish(commit: Commit) -> None:
-    """From the commit point to the files in their places. Safe to do again after any interruption."""
+    """Everything after the commit point: move the files to their places. Safe to repeat after any interruption."""
     root = commit.root
     if not (root / commit.folder).is_dir() and not (root / JOURNAL).exists():
         return
@@ -191,12 +193,12 @@ def finish(commit: Commit) -> None:
     for place in removed:
         if place.parent != root:
             with contextlib.suppress(OSError):
-                place.parent.rmdir()  # which removes an empty one only
+                place.parent.rmdir()  # removes it only if empty
 
 
 def sweep(root: Path, commit: Commit | None) -> None:
-    """Removes what no manifest points to: folders of commits that were not made, and those of writers that are dead, or
-    are this process. Only under the lock."""
+    """Removes what no manifest points to: folders of commits that never happened, and those of writers that are dead or
+    are this process. Needs the lock."""
     for folder in root.iterdir():
         if folder.is_symlink() or (commit and folder.name == commit.folder):
             continue
@@ -213,8 +215,8 @@ def sweep(root: Path, commit: Commit | None) -> None:
 
 
 def write_new(path: Path, content: Content, metadata: dict[str, str] | None = None) -> Stamp:
-    """Writes a file that does not exist yet, synced; the size and hash of what is on the disk. `metadata`: of tensors,
-    for the file's header."""
+    """Writes and syncs a new file; returns the size and hash of what is on the disk. `metadata`: for the header of a
+    tensor file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     on_stage(f"write {path.name}")
     if isinstance(content, bytes):
@@ -236,14 +238,14 @@ def _save_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     try:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, metadata)
     except SafetensorError as error:
-        number = _OS_ERROR.search(str(error))  # the only trace that it leaves of a full disk
+        number = _OS_ERROR.search(str(error))  # the only trace that a full disk leaves here
         if number is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from None
 
 
 def sync_file(descriptor: int) -> None:
-    """Through to the disk itself: on macOS fsync alone stops at the drive's cache."""
+    """Sync to the disk itself: on macOS fsync alone stops at the drive's cache."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
         with contextlib.suppress(OSError):
@@ -253,7 +255,7 @@ def sync_file(descriptor: int) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Makes the names in a folder durable. Some network file systems cannot, and need not."""
+    """Makes the names in a folder durable. Some network file systems cannot do this and need not."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -268,12 +270,12 @@ def sync_folder(path: Path) -> None:
 
 
 class MetricsLog:
-    """The writing side of metrics.jsonl, one JSON object a line.
+    """The writing side of metrics.jsonl, one JSON object per line.
 
-    It is not in the manifest: it grows between checkpoints. A checkpoint's position records how long the log was; going
-    on cuts it back to that, so that the log of a stopped run ends up equal to that of one that was never stopped. What
-    was bad about steps that are undone so is kept, since it is what a user looks for: see `Loop.restore`. The log is
-    opened at the first use, so that a run that logs nothing has none.
+    The log is not in the manifest: it grows between checkpoints. A checkpoint records how long the log was, and
+    resuming truncates it to that length, so that a resumed run ends with the same log as an uninterrupted one. Lines
+    about bad steps are kept when their steps are undone, since users look for them: see `Loop.restore`. The file is
+    opened at first use, so a run that logs nothing has none.
     """
 
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
@@ -289,11 +291,11 @@ class MetricsLog:
         return self._descriptor
 
     def size(self) -> int:
-        """Bytes so far: what a checkpoint's position records."""
+        """Bytes written so far, which a checkpoint records."""
         return os.fstat(self._open()).st_size
 
     def append(self, values: Mapping[str, Any]) -> None:
-        """Adds one line. A number that is not finite becomes null, because JSON has no other word for it."""
+        """Adds one line. Non-finite numbers become null: JSON cannot hold them."""
         line = (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode()
         descriptor, before = self._open(), self.size()
         try:
@@ -304,18 +306,18 @@ class MetricsLog:
             raise write_error(self.path, error, len(line)) from None
 
     def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
-        """The lines beyond `size` bytes that have `key`; what cannot be read is passed over: it is cut off anyway."""
+        """The lines beyond `size` bytes that have `key`. Unreadable lines are skipped: they will be cut off anyway."""
         lines = os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]
         return [row for row in map(object_in, lines) if row is not None and key in row]
 
     def truncate(self, size: int) -> None:
-        """Back to `size` bytes, where the checkpoint left it."""
+        """Truncate to `size` bytes, the length at the checkpoint."""
         descriptor, before = self._open(), self.size()
         if before < size:
             self._notice(
                 f"{self.path}: {size - before:,} bytes shorter than at the checkpoint; lines of the log are lost"
             )
-            size = os.pread(descriptor, before, 0).rfind(b"\n") + 1  # no half line
+            size = os.pread(descriptor, before, 0).rfind(b"\n") + 1  # do not leave half a line
         os.ftruncate(descriptor, size)
 
     def sync(self) -> None:

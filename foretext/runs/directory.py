@@ -1,11 +1,11 @@
-"""The run directory: what every verb reads. What training makes and extends is written by `commit.py`.
+"""The run directory as every verb reads it. `commit.py` writes it.
 
-`manifest.json` says which files there are, their sizes and hashes, and nothing is read that does not fit these. Only
-JSON, TOML and safetensors are read, so nothing that is loaded can run code. Nothing here follows a symbolic link out of
-the directory. Reading needs no lock and no torch, except `load_tensors`.
+`manifest.json` lists the files with their sizes and hashes, and no file is read that does not match. Only JSON, TOML
+and safetensors are read, so loading cannot run code. No symbolic link is followed out of the directory. Reading needs
+no lock and no torch, except in `load_tensors`.
 
-Each read is consistent with the newest commit by itself. To read several files of one and the same commit while another
-process trains there, read them under `writer()`.
+Each single read is consistent with the newest commit. To read several files of the same commit while another process
+trains there, read them under `writer()`.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ JOURNAL = "commit.json"  # of a commit that an earlier version left unfinished
 METRICS = "metrics.jsonl"
 FORMAT = 1
 STAGING = re.compile(r"\.staging-([A-Za-z0-9._]+)-(\d{1,10})-(\d{1,20})-[0-9a-f]+")
-_MAX_JSON = 4_000_000  # thousands of files fit
-_MAX_HEADER = 16_000_000  # of a safetensors file: room for 100,000 tensors
-_PART = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,127}")  # no leading dot: those names are for staging
+_MAX_JSON = 4_000_000  # enough for thousands of files
+_MAX_HEADER = 16_000_000  # of a safetensors file: enough for 100,000 tensors
+_PART = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,127}")  # no leading dot: such names are for staging
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _REMEDY = "restore it from a copy, or train again into a new directory"
 
@@ -50,7 +50,7 @@ _REMEDY = "restore it from a copy, or train again into a new directory"
 
 
 def is_safe_name(name: object, most: int = 4) -> bool:
-    """Whether `name` is a plain relative path (`training/position.json`) of so many parts at most, which cannot leave
+    """Whether `name` is a plain relative path (`training/position.json`) with at most `most` parts, which cannot leave
     its directory."""
     if not isinstance(name, str):
         return False
@@ -59,7 +59,7 @@ def is_safe_name(name: object, most: int = 4) -> bool:
 
 
 def inside(root: Path, name: str) -> Path:
-    """The path of `name` under `root`; UserError if it, or a folder on the way, is a symbolic link."""
+    """The path of `name` under `root`; UserError if it or a folder on the way is a symbolic link."""
     path = root
     for part in name.split("/"):
         path = path / part
@@ -69,7 +69,7 @@ def inside(root: Path, name: str) -> Path:
 
 
 def open_plain(path: Path) -> BufferedReader:
-    """Opens an ordinary file for reading; never a link, a device or a pipe."""
+    """Opens a regular file for reading; never a link, a device or a pipe."""
     try:  # O_NONBLOCK: opening a pipe must not wait for a writer
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -79,7 +79,7 @@ def open_plain(path: Path) -> BufferedReader:
     file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
-        raise UserError(f"{path}: refused: not an ordinary file")
+        raise UserError(f"{path}: refused: not a regular file")
     return file
 
 
@@ -106,12 +106,12 @@ class Commit:
 
     root: Path
     files: dict[str, Stamp]
-    folder: str  # where those of its files are that are not in their places yet
-    staged: Mapping[str, str]  # their names there
-    removed: tuple[str, ...] = ()  # files of the commit before it that a journal names
+    folder: str  # the folder with its files that are not in their places yet
+    staged: Mapping[str, str]  # their names in that folder
+    removed: tuple[str, ...] = ()  # files of the previous commit that a journal names
 
     def waiting(self, name: str) -> Path | None:
-        """Where a file is that is not in its place yet; None if it is."""
+        """Where a file is that is not in its place yet; None if it is in place."""
         path = inside(self.root, f"{self.folder}/{self.staged.get(name, name)}")
         return path if path.exists() else None
 
@@ -134,7 +134,7 @@ def commit_of(root: Path, files: dict[str, Stamp]) -> Commit:
 
 
 def newest_commit(root: Path) -> Commit | None:
-    """What `manifest.json` points to, checked; None without one."""
+    """The commit that `manifest.json` points to, checked; None without one."""
     for _ in range(100):
         journal = _journal(root)
         path = root / MANIFEST if journal is None else journal.path(MANIFEST)
@@ -148,18 +148,18 @@ def newest_commit(root: Path) -> Commit | None:
         except (FileNotFoundError, NotADirectoryError):
             if journal is None:
                 return None
-        # A journal has a manifest: it was renamed into its place just now, or followed by another.
+        # A journal implies a manifest: either it was renamed into place just now, or another commit followed.
     raise UserError(f"{path}: missing or cut short, though {JOURNAL} lists it: restore it from a copy")
 
 
 def read_manifest(path: Path) -> dict[str, Stamp]:
-    """Name, size and hash of each file that is listed. FileNotFoundError passes; anything malformed is a UserError."""
+    """Name, size and hash of each listed file. FileNotFoundError passes through; anything malformed is a UserError."""
     return _listed(path, _read_json(path))
 
 
 def _journal(root: Path) -> Commit | None:
-    """The commit that `commit.json` tells of. Earlier versions committed by it: the manifest is then one of the files
-    that may still be in the folder."""
+    """The commit described by `commit.json`. Earlier versions committed with it; the manifest may then still be in the
+    folder."""
     path = root / JOURNAL
     try:
         value = _read_json(path)
@@ -168,7 +168,7 @@ def _journal(root: Path) -> Commit | None:
     files = _listed(path, value)
     removed, folder = value.get("remove"), value.get("staging")
     if not isinstance(removed, list) or not isinstance(folder, str) or not STAGING.fullmatch(folder):
-        raise UserError(f"{path}: damaged: not the journal of a commit; restore it from a copy")
+        raise UserError(f"{path}: damaged: not a commit journal; restore it from a copy")
     staged = {name: value["files"][name].get("staged") for name in files}
     for names, parts in ((removed, 4), (staged.values(), 1)):
         _check_names(path, names, parts)
@@ -179,7 +179,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     with open_plain(path) as file:
         data = file.read(_MAX_JSON + 1)
     refuse_if(
-        len(data) > _MAX_JSON, f"{path}: too large ({_MAX_JSON:,} bytes at most): it is damaged, or not a run's file"
+        len(data) > _MAX_JSON, f"{path}: too large ({_MAX_JSON:,} bytes at most): it is damaged, or not a file of a run"
     )
     try:
         value = json.loads(data)
@@ -193,8 +193,8 @@ def _listed(path: Path, value: dict[str, Any]) -> dict[str, Stamp]:
     """The files that a manifest or a journal lists, checked."""
     refuse_if(
         value.get("format") != FORMAT,
-        f"{path}: its format is {str(value.get('format'))[:20]}, this version reads {FORMAT}: "
-        "it is damaged, or was made by another version of foretext",
+        f"{path}: its format is {str(value.get('format'))[:20]}, but this version reads {FORMAT}: it is damaged, or "
+        "was made by another version of foretext",
     )
     files = value.get("files")
     if not isinstance(files, dict) or not all(isinstance(entry, dict) for entry in files.values()):
@@ -211,7 +211,7 @@ def _check_names(path: Path, names: Iterable[object], parts: int = 4) -> None:
     for name in names:
         refuse_if(
             not is_safe_name(name, parts),
-            f"{path}: refused the file name {str(name)[:100]!r}: it does not stay inside the directory",
+            f"{path}: refused the file name {str(name)[:100]!r}: it points outside the directory",
         )
 
 
@@ -219,7 +219,7 @@ def _check_names(path: Path, names: Iterable[object], parts: int = 4) -> None:
 
 
 class RunDirectory:
-    """A run directory for reading; `writer()` for writing. Making the object touches nothing."""
+    """A run directory for reading; `writer()` is for writing. Creating the object touches no file."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -227,11 +227,11 @@ class RunDirectory:
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def exists(self) -> bool:
-        """Whether there is a checkpoint here: False before a run's first commit, too."""
+        """Whether there is a checkpoint; False before a run's first commit."""
         return self.newest() is not None
 
     def names(self) -> list[str]:
-        """The files of the run, as the manifest lists them."""
+        """The files of the run, as its manifest lists them."""
         return sorted(self._need().files)
 
     def has(self, name: str) -> bool:
@@ -253,7 +253,9 @@ class RunDirectory:
         def use(path: Path, file: BufferedReader) -> dict[str, Tensor]:
             length = int.from_bytes(file.read(8), "little")
             if length > _MAX_HEADER:
-                raise UserError(f"{path}: refused: a header of {size_text(length)}; at most {size_text(_MAX_HEADER)}")
+                raise UserError(
+                    f"{path}: refused: its header has {size_text(length)}; at most {size_text(_MAX_HEADER)} are allowed"
+                )
             try:
                 tensors = load_file(path, device=device)
             except (SafetensorError, ValueError, OverflowError) as error:
@@ -265,7 +267,7 @@ class RunDirectory:
         return self._consistently(name, use)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The log, one dictionary a line; a last line that is still being written is left out."""
+        """The log, one dictionary per line, without a last line that is still being written."""
         path = self.path / METRICS
         try:
             rows = [object_in(line) for line in path.read_bytes().split(b"\n")[:-1]]
@@ -293,19 +295,19 @@ class RunDirectory:
             make = "foretext pretrain … --out"
             return UserError(f"{self.path}: no such run directory; check the path, or make one: {make} {self.path}")
         if not self.path.is_dir():
-            return UserError(f"{self.path} is not a run directory but a file")
-        return UserError(f"{self.path} is not a run directory: no {MANIFEST}")
+            return UserError(f"{self.path} is a file, not a run directory")
+        return UserError(f"{self.path} is not a run directory: it has no {MANIFEST}")
 
     def _look(self, name: str) -> tuple[Path, Commit]:
-        """Where a file is at this moment, and the commit that it is of."""
+        """Where a file is at this moment, and the commit that it belongs to."""
         newest = self._need()
         if name not in newest.files:
             raise UserError(f"{self.path} has no {name}; it holds {', '.join(sorted(newest.files)) or 'nothing'}")
         return newest.path(name), newest
 
     def _consistently(self, name: str, use: Callable[[Path, BufferedReader], T]) -> T:
-        """`use` on a file as the manifest has it; again if a writer committed meanwhile, so an error is about what
-        stands."""
+        """Calls `use` on a file as the manifest has it. Repeats if a writer committed meanwhile, so that an error is
+        about the current commit."""
         for attempt in range(100):
             path, newest = self._look(name)
             try:
@@ -323,9 +325,9 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def writer(self, notice: Callable[[str], None] = lambda message: None) -> Iterator[RunWriter]:
-        """The one writer: takes the lock, finishes a commit that was interrupted, sweeps what dead writers left.
+        """The single writer: takes the lock, finishes an interrupted commit, and removes what dead writers left.
 
-        Makes the directory if need be. `notice` gets a line where something was taken over.
+        Makes the directory if needed. `notice` gets a line if a lock was taken over.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -333,7 +335,7 @@ class RunDirectory:
             raise self._not_a_run() from None
         except OSError as error:
             raise write_error(self.path, error) from None
-        from foretext.runs.commit import RunWriter  # who only reads needs none of it
+        from foretext.runs.commit import RunWriter  # not needed for reading
         from foretext.runs.lock import Lock
 
         with Lock(self.path, notice) as lock, contextlib.closing(RunWriter(self, lock, notice)) as writer:
@@ -341,10 +343,10 @@ class RunDirectory:
 
 
 def _check_stamp(path: Path, file: BufferedReader, expected: Stamp) -> None:
-    """UserError if the file is not what the manifest says."""
+    """UserError if the file does not match the manifest."""
     size = os.fstat(file.fileno()).st_size
     refuse_if(size != expected.bytes, f"{path}: {size:,} bytes, but {MANIFEST} says {expected.bytes:,}: {_REMEDY}")
-    refuse_if(stamp(file) != expected, f"{path}: damaged: its SHA-256 is not the one in {MANIFEST}: {_REMEDY}")
+    refuse_if(stamp(file) != expected, f"{path}: damaged: its SHA-256 differs from the one in {MANIFEST}: {_REMEDY}")
 
 
 def _reading_error(path: Path, error: UserError | OSError) -> UserError:
@@ -356,7 +358,7 @@ def _reading_error(path: Path, error: UserError | OSError) -> UserError:
 
 
 def object_in(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line of the log, or of the lock; None if it is none."""
+    """The JSON object in a line of the log or in the lock; None if it is not one."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):

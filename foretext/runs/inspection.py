@@ -1,4 +1,4 @@
-"""Looking into a run directory without loading its weights: `info` and `tokens`."""
+"""Look into a run directory without loading its weights: `info` and `tokens`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from foretext.config import Change, difference, to_plain
+from foretext.errors import counted
 from foretext.plan import PAPER
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import clock, size_text
@@ -31,7 +32,7 @@ Pieces = list[tuple[int, str]]
 
 
 def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
-    """Ids and pieces: of each text, or, for a fine-tuned run, of the transformed sequences that it makes of them."""
+    """Ids and pieces of each text; for a fine-tuned run, of the transformed sequences that it makes of them."""
     config = read_config(run)
     tokenizer = load_tokenizer(run, config.run)
     made: Sequence[Sequence[int]]
@@ -61,13 +62,13 @@ def _last_validation(run: RunDirectory) -> dict[str, Any]:
 
 
 def summary_of(run: RunDirectory) -> str:
-    """The same for people: what the run is, how far it has come, and which settings are not the size's own."""
+    """The same for people: what the run is, how far training has come, and which settings differ from the size's."""
     config = read_config(run)
     info, system = config.run, system_named(config.run.system)
     tokenizer, what, trained = load_tokenizer(run, info), "a pre-trained model", True
     about = [_origin(config.data)] if isinstance(config, PretrainConfig) else _task_lines(config)
     if isinstance(config, FinetuneConfig):
-        what, trained = f"a model for {config.task.kind}", config.trains  # by the loop
+        what, trained = f"a model for {config.task.kind}", config.trains  # trained by the loop
     way = _DIRECTIONS[info.direction] if system.causal else "in both directions at once"
     lines = [
         ("is", f"{what}: {info.system} {info.size}, {system.base if system.learn else way}"),
@@ -77,7 +78,7 @@ def summary_of(run: RunDirectory) -> str:
         *([("trained", _progress_of(run, config.budget))] if trained else []),
         *(_view_lines(run, trained) if "views" in config.by_name() else []),
         ("validation", _validation_line(run)),
-        ("settings", _own_settings(config) or f"those of {info.system} {info.size}"),
+        ("settings", _own_settings(config) or f"as in {info.system} {info.size}"),
         ("paper", _unlike_the_paper(config) if PAPER in system.sizes and trained else ""),
         ("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())),
     ]
@@ -94,29 +95,29 @@ def _origin(data: DataConfig) -> tuple[str, str]:
         return "imported", f"from {data.imported_from}"
     if data.source is not None:
         return "text", f"{data.source} and its translation {data.target}"
-    return "text", ", ".join(data.inputs) + (f", going on from {data.starts_from}" if data.starts_from else "")
+    return "text", ", ".join(data.inputs) + (f", starting from {data.starts_from}" if data.starts_from else "")
 
 
 _DIRECTIONS = {"forward": "left to right", "backward": "right to left"}
-_CHUNKS = {"": "", "other": "marked otherwise than IOB"}
+_CHUNKS = {"": "", "other": "in a scheme other than IOB"}
 
 
 def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
     task, transfer = config.task, config.transfer
     began = "new weights" if task.from_scratch else f"the weights of {task.base or 'a model in memory'}"
     if config.views is not None and task.base is None and system_named(config.run.system).learn is not None:
-        began = "nothing: what it reads was learned of text for it alone"
+        began = "none: what its head reads was learned from text"
     elif not task.from_scratch and transfer.layers >= 0:
-        began += f", its first {transfer.layers} blocks only"
+        began += f", only its first {counted(transfer.layers, 'block')}"
     others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
     return [
-        ("began with", began),
+        ("base", began),
         ("loss", describe_loss(config) if config.trains else ""),
         ("text", f"{task.sentences:,} unlabelled texts beside the rows" if task.sentences else ""),
         ("beside it", ", ".join(others)),
         ("labels", LabelSet(tuple(task.labels)).listing()),
         ("chunks", _CHUNKS.get(task.scheme, f"marked as {task.scheme}")),
-        ("answers", "a question may have none" if task.unanswerable else ""),
+        ("answers", "a question may have no answer" if task.unanswerable else ""),
         ("layout", task.format or ""),
         ("chosen by", task.metric or ""),
         ("columns", ", ".join(f"{field}={column}" for field, column in task.columns.items())),
@@ -124,10 +125,10 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
 
 
 def _view_lines(run: RunDirectory, tuned: bool) -> list[tuple[str, str]]:
-    """What the head reads, how much of the scores each view makes up, and what it is worth."""
+    """What the head reads, each view's share of the scores, and its worth."""
     from foretext.runs.views import INDEX, read_index
 
-    if not run.has(INDEX):  # the trunk is not yet fine-tuned without each fold
+    if not run.has(INDEX):  # the fine-tunings without each fold are not finished
         return [("views", "not fitted yet")]
     index = read_index(run)
     shares: Counter[str] = Counter()
@@ -138,7 +139,7 @@ def _view_lines(run: RunDirectory, tuned: bool) -> list[tuple[str, str]]:
     told = "  ".join(f"{name} {value:.4g}" for name, value in scored.items())
     rivals = "  ".join(f"{name} {value:.4g}" for name, value in index.get("baselines", {}).items())
     return [
-        ("views", f"{', '.join(parts)} of the scores{'' if tuned else '; the trunk stays as it is'}"),
+        ("views", f"{', '.join(parts)} of the scores{'' if tuned else '; the trunk is not fine-tuned'}"),
         ("scored", f"{told}  ({index['scored']['rows']})" if told else ""),
         ("baselines", rivals),
     ]
@@ -146,25 +147,27 @@ def _view_lines(run: RunDirectory, tuned: bool) -> list[tuple[str, str]]:
 
 def _progress_of(run: RunDirectory, budget: Budget | None) -> str:
     if not has_begun(run):
-        return f"not yet to the first checkpoint (budget: {budget})"
+        return f"no checkpoint yet (budget: {budget})"
     position = read_position(run)
-    done = f"{position.step:,} steps, {position.tokens:,} tokens, {clock(position.seconds)}"
+    if position.finished and position.step == 0:
+        return "elsewhere: the weights were imported"
+    done = f"{counted(position.step, 'step')}, {counted(position.tokens, 'token')}, {clock(position.seconds)}"
     best = f"; the weights are those of step {position.best_step:,}" if position.best_step else ""
-    return f"{done} of {budget}: {'finished' if position.finished else 'go on with --resume'}{best}"
+    return f"{done} (budget: {budget}); {'finished' if position.finished else 'continue with --resume'}{best}"
 
 
 def _own_settings(config: Config) -> str:
-    """Settings of model, tokenizer, objective, training, start and pooling that are not the size's defaults."""
+    """Settings of model, tokenizer, objective, training, start and pooling that differ from the size's defaults."""
     parts = ("model", "tokenizer", "objective", "training", "start", "pooling")
     return ", ".join(f"{change.key}={change.new}" for change in _unlike(config, config.run.size, parts))
 
 
-# From the tokenizer, from training.dropout, and from the text.
+# These follow from the tokenizer, from training.dropout, and from the text.
 _DERIVED = ("model.vocabulary", "model.dropout", "model.lsa_dimensions", "model.lsa_pairs")
 
 
 def _unlike(config: Config, name: str, parts: tuple[str, ...]) -> list[Change]:
-    """The settings in `parts` that are not those of the size `name`."""
+    """The settings in `parts` that differ from those of the size `name`."""
     size, sections = size_named(system_named(config.run.system), name), config.by_name()
     training = size.pretraining if isinstance(config, PretrainConfig) else size.finetuning
     if "start" in sections:
@@ -175,27 +178,27 @@ def _unlike(config: Config, name: str, parts: tuple[str, ...]) -> list[Change]:
     return [change for change in changes if change.key not in _DERIVED]
 
 
-_PLAIN = {  # where a key does not say it in plain words
+_PLAIN = {  # keys that need plainer words
     "transfer.lm_weight": "λ",
     "transfer.thaw": "thawing",
-    "transfer.head": "the head starts",
-    "transfer.rate_decay": "rate divided at each layer below by",
-    "transfer.model": "the task's model",
+    "transfer.head": "start of the head",
+    "transfer.rate_decay": "rate decay per layer",
+    "transfer.model": "task model",
     "training.rate": "learning rate",
-    "training.final_rate": "rate at the end, of the peak",
-    "training.batch_size": "rows a step",
-    "tokenizer.kind": "vocabulary of",
+    "training.final_rate": "final rate, as a share of the peak",
+    "training.batch_size": "batch size",
+    "tokenizer.kind": "vocabulary size",
     "tokenizer.size": "pieces",
     "training.beta2": "β₂",
     "training.epsilon": "ε",
-    "objective.early": "part of the budget on short sequences",
-    "objective.early_length": "their length, of the context",
-    "objective.grown": "part of the budget until they are whole",
-    "objective.part": "part of the tokens that is masked",
-    "objective.ramp": "steps over which unlabelled text comes in",
+    "objective.early": "share of the budget on short sequences",
+    "objective.early_length": "length of the short sequences, as a share of the context",
+    "objective.grown": "share of the budget until sequences have full length",
+    "objective.part": "share of tokens masked",
+    "objective.ramp": "steps over which the weight of unlabelled text rises",
     "objective.average": "decay of the averaged weights",
 }
-# How a machine is used, which no paper is about.
+# How the machine is used; no paper is about this.
 _NOT_OF_A_PAPER = (
     "micro_batch",
     "save_seconds",
@@ -208,11 +211,11 @@ _NOT_OF_A_PAPER = (
 
 
 def _unlike_the_paper(config: Config) -> str:
-    """In what a run differs from its system's paper, in plain words: what it has, and in brackets the paper's."""
+    """How a run differs from its system's paper, in plain words: its value, and the paper's in parentheses."""
     if isinstance(config, FinetuneConfig):
         return _finetuned_unlike_the_paper(config)
     said = _differences(_unlike(config, PAPER, ("model", "tokenizer", "objective", "training", "start")))
-    return f"differs in {', '.join(said)}; the paper's in brackets" if said else "all settings are the paper's"
+    return f"differs in {', '.join(said)} (in parentheses: the paper)" if said else "all settings are the paper's"
 
 
 def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
@@ -224,19 +227,19 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     others = {
         f"epochs {task.epochs} ({epochs})": task.epochs != epochs,
         "weights new (pre-trained)": task.from_scratch and not system.build_head,
-        "scores drawn to the mean (as predicted)": task.shrinks,
+        "scores shrunk towards the mean (as predicted)": task.shrinks,
         f"views {', '.join(config.views.kinds) if config.views else ''} (none)": config.views is not None,
     }
     said += [text for text, differs in others.items() if differs]
-    shape = "; the shape is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
-    whose = "the paper's" if system.finetuned else "GPT's, for the paper does not fine-tune"
+    shape = "; the architecture is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
+    whose = "the paper's" if system.finetuned else "GPT's (the paper does not fine-tune)"
     if not said:
-        return f"all settings of fine-tuning are {whose}{shape}"
-    return f"differs in {', '.join(said)}; in brackets {whose}; --plan paper has the paper's{shape}"
+        return f"all fine-tuning settings are {whose}{shape}"
+    return f"differs in {', '.join(said)} (in parentheses: {whose}); --plan paper uses the paper's{shape}"
 
 
 def _differences(changes: Sequence[Change]) -> list[str]:
-    """In plain words; a key of a table inside a section with the table's name."""
+    """The differences in plain words. A key of a table inside a section is shown with the table's name."""
     told = [change for change in changes if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER]
     words = [_PLAIN.get(one.key, one.key.partition(".")[2].replace(".", " ").replace("_", " ")) for one in told]
     return [f"{name} {change.new} ({change.old})" for name, change in zip(words, told)]

@@ -1,17 +1,18 @@
 """One writer for each run directory.
 
-`lock.json` names the writer: process, its start time, host. Two mechanisms, because each fails where the other holds:
+`lock.json` names the writer: process, start time, host. There are two mechanisms, because each works where the other
+fails:
 
-- `flock` on the open file. The kernel frees it when the owner dies, however it dies, and there is no moment at which
-  two processes can both take over a dead lock. It holds between containers on one kernel too, whose process numbers
-  say nothing to each other. But some network file systems refuse it, or keep it to one host.
-- The JSON inside. It says whom to name in the refusal, and where `flock` cannot be had or does not reach, it decides:
-  an owner on another host is never overruled (nothing here can tell whether it lives), an owner on this host is dead
-  if its process is gone, is a zombie, or started at another time than the lock says (the number was used again).
-  Without `flock` the last of two simultaneous writers wins, and the other sees that on reading back.
+- `flock` on the open file. The kernel frees it when the owner dies, however it dies, so two processes can never both
+  take over a dead lock. It also works between containers on one kernel, where process numbers mean nothing to each
+  other. But some network file systems refuse it, or limit it to one host.
+- The JSON inside. It tells whom to name in the error, and it decides where `flock` is missing or does not reach. An
+  owner on another host is never overruled, since we cannot tell whether it lives. An owner on this host is dead if its
+  process is gone, is a zombie, or has another start time than the lock says (the number was reused).
+  Without `flock`, the last of two simultaneous writers wins, and the other notices when it reads the file back.
 
-The lock is checked again at each commit, so a writer whose lock file was removed by hand cannot overwrite what another
-has done.
+The lock is checked again at each commit, so a writer whose lock file was removed by hand cannot overwrite another's
+work.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ LOCK = "lock.json"
 _MAX_LOCK = 10_000
 _NO_FLOCK = (errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL, errno.EBADF)
 _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_SETTLE = 0.3  # seconds in which a simultaneous writer without flock would have shown itself
+_SETTLE = 0.3  # seconds to wait for a simultaneous writer without flock to show itself
 
 _held: set[int] = set()
 
 
 def _close_in_child() -> None:
-    # A forked worker that outlives its parent must not keep the parent's lock; closing a copy does not free it.
+    # A forked worker that outlives its parent must not hold the parent's lock. Closing a copy does not free it.
     for descriptor in _held:
         with contextlib.suppress(OSError):
             os.close(descriptor)
@@ -59,7 +60,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from a later one with the same number by its start time (0: not known)."""
+    """A process. Its start time (0: unknown) tells it from a later one with the same number."""
 
     host: str
     pid: int
@@ -70,7 +71,7 @@ class Owner:
         return Owner(host_name(), os.getpid(), start_time(os.getpid()) or 0)
 
     def is_dead(self) -> bool:
-        """True only if that is certain: on this host, and gone."""
+        """True only if certain: on this host, and gone."""
         if self.host != host_name():
             return False
         try:
@@ -78,7 +79,7 @@ class Owner:
         except (ProcessLookupError, OverflowError):
             return True
         except PermissionError:
-            pass  # alive, someone else's
+            pass  # alive, but owned by another user
         started = start_time(self.pid)
         return started is not None and (started == -1 or (self.started != 0 and started != self.started))
 
@@ -91,9 +92,9 @@ def host_name() -> str:
 
 
 def start_time(pid: int) -> int | None:
-    """When the process started, in a unit of the system's own; -1 for a zombie, None where it cannot be known."""
+    """When the process started, in a unit of the system; -1 for a zombie, None if unknown."""
     with contextlib.suppress(OSError, ValueError, IndexError):
-        # the name, in brackets, may hold anything; what follows it is numbers: state is field 3, start time field 22
+        # The name, in parentheses, may hold anything. Numbers follow: state is field 3, start time field 22.
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         return -1 if fields[0] in "ZX" else int(fields[19])
     with contextlib.suppress(OSError, ValueError, subprocess.SubprocessError):
@@ -133,14 +134,15 @@ class Lock:
 
     def __exit__(self, *_: object) -> None:
         if os.getpid() != self._process:
-            return  # a forked child: the lock is its parent's
+            return  # a forked child: the lock belongs to its parent
         if self._is_mine():
             with contextlib.suppress(OSError):
                 self.path.unlink()
         self._close()
 
     def ensure(self) -> None:
-        """Still ours; taken again if the file was removed by hand; UserError if another has it."""
+        """Check that the lock is still ours. Take it again if the file was removed by hand; UserError if another
+        process has it."""
         if not self._is_mine():
             self._close()
             self.__enter__()
@@ -158,14 +160,14 @@ class Lock:
                 time.sleep(0.0 if flocked else _SETTLE)
                 taken = self._is_mine()
         except FileNotFoundError:
-            pass  # likewise
+            pass  # as above
         finally:
             if not taken:
                 self._close()
         return taken
 
     def _flock(self, descriptor: int) -> bool:
-        """True: locked. False: this file system has no flock. UserError: another holds it."""
+        """True: locked. False: this file system has no flock. UserError: another process holds it."""
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -177,7 +179,7 @@ class Lock:
             raise
 
     def _judge(self, contents: dict[str, object]) -> None:
-        """The flock is ours, or cannot be had: the contents decide."""
+        """We hold the flock, or there is none: the contents decide."""
         owner = _owner(contents)
         if owner is None:
             return  # new, or its writer died while writing it
@@ -192,7 +194,7 @@ class Lock:
             return UserError(f"{self.path.parent} is being written by another process: wait until it ends")
         if owner.is_dead():
             return UserError(
-                f"{self.path.parent}: {owner} has ended, but its child processes hold its lock: end them first"
+                f"{self.path.parent}: {owner} has ended, but its child processes still hold its lock: end them first"
             )
         then = "or end it" if owner.host == host_name() else f"or, if that process is gone, remove {self.path}"
         return UserError(f"{self.path.parent} is being written by {owner}{since}: wait until it ends, {then}")
@@ -203,12 +205,12 @@ class Lock:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, (json.dumps(entry) + "\n").encode(), 0)
             os.fsync(descriptor)
-        except OSError:  # disk full: leave nothing
+        except OSError:  # disk full: leave no file behind
             self.path.unlink(missing_ok=True)
             raise
 
     def _is_mine(self) -> bool:
-        """Whether the file that is there now has our token."""
+        """Whether the current file holds our token."""
         if self._descriptor is None:
             return False
         with contextlib.suppress(OSError):
@@ -227,7 +229,7 @@ class Lock:
 
 
 def _contents(descriptor: int) -> dict[str, object]:
-    """What the lock file says; empty if it says nothing that can be read."""
+    """The contents of the lock file; empty if unreadable."""
     return object_in(os.pread(descriptor, _MAX_LOCK, 0)) or {}
 
 

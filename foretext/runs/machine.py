@@ -1,7 +1,7 @@
-"""What the machine has and what happens when it runs out: memory, disk.
+"""The limits of the machine: memory and disk, and what happens when they run out.
 
-Torch, numpy, the C library and the kernel each report a shortage in a way of their own; here each becomes a `UserError`
-that says what was short and what to do, with the exit code for 'the machine could not do it'.
+Torch, numpy, the C library and the kernel each report a shortage in their own way. Here each becomes a `UserError` that
+says what was short and what to do, with the exit code for limits of the machine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-_NO_MEMORY = (  # how a RuntimeError that means 'out of memory' is worded
+_NO_MEMORY = (  # the messages of a RuntimeError that mean 'out of memory'
     "can't allocate memory",  # torch, on a CPU
     "out of memory",  # CUDA, MPS
     "std::bad_alloc",
@@ -60,7 +60,7 @@ def free_disk(path: Path) -> int:
 
 
 def check_space(path: Path, bytes_needed: int) -> None:
-    """UserError if the disk under `path` has not got `bytes_needed`; to be asked before a run starts."""
+    """UserError if the disk under `path` has less than `bytes_needed` free. Call it before a run starts."""
     free = free_disk(path)
     refuse_if(
         free < bytes_needed,
@@ -71,14 +71,14 @@ def check_space(path: Path, bytes_needed: int) -> None:
 
 
 def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
-    """The UserError for a write under `path` that failed; ask after cleaning up, so that it states what is free."""
+    """The UserError for a failed write under `path`. Call it after cleaning up, so that it reports the free space."""
     if error.errno == errno.ELOOP:
         return is_a_link(path)
     if error.errno in _NO_SPACE:
         quota = " (quota)" if error.errno == errno.EDQUOT else ""
         return UserError(
-            f"disk full{quota} while writing {path}: {size_text(bytes_needed)} needed, "
-            f"{size_text(free_disk(path))} available; what was saved before is intact; free some space and go on",
+            f"disk full{quota} while writing {path}: {size_text(bytes_needed)} needed, {size_text(free_disk(path))} "
+            "available; what was saved before is intact; free some space and continue",
             EXIT_MACHINE,
         )
     reason = error.strerror or str(error)
@@ -87,7 +87,7 @@ def write_error(path: Path, error: OSError, bytes_needed: int = 0) -> UserError:
 
 @contextlib.contextmanager
 def writing_to(path: Path, bytes_needed: int = 0) -> Iterator[None]:
-    """What fails inside is a write under `path`."""
+    """Treats an error inside the block as a failed write under `path`."""
     try:
         yield
     except OSError as error:
@@ -95,14 +95,14 @@ def writing_to(path: Path, bytes_needed: int = 0) -> Iterator[None]:
 
 
 def is_a_link(path: Path) -> UserError:
-    return UserError(f"{path}: refused: a symbolic link; replace it by the file itself")
+    return UserError(f"{path}: refused: a symbolic link; replace it with the file itself")
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
 def available_memory() -> int | None:
-    """Bytes that can still be allocated without swapping, within the container's limit; None where it is not known."""
+    """Bytes that can still be allocated without swapping, within the container's limit; None if unknown."""
     return min([value for value in (_system_memory(), _cgroup_memory()) if value is not None], default=None)
 
 
@@ -138,7 +138,7 @@ def _cgroup_memory(root: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def _cached_files(stat: Path) -> int:
-    """Bytes of files that were read or written and are given up when memory is wanted: they count as used there."""
+    """Bytes of the page cache, which is given up when memory is needed. The container counts them as used."""
     with contextlib.suppress(OSError, ValueError):
         values = dict(line.split() for line in stat.read_text().splitlines())
         return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
@@ -146,7 +146,7 @@ def _cached_files(stat: Path) -> int:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether `error` is any of the ways in which torch, numpy or the system say that memory ran out."""
+    """Whether `error` is one of the ways in which torch, numpy or the system report that memory ran out."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     if isinstance(error, OSError):
@@ -156,25 +156,25 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 @contextlib.contextmanager
 def out_of_memory_as_user_error(micro_batch: int | None = None) -> Iterator[None]:
-    """Turns running out of memory inside the block into a UserError that suggests a smaller batch. What needs memory
-    is the part of a batch that is worked on at a time, which may change when a run goes on."""
+    """Turns an out-of-memory error inside the block into a UserError that suggests a smaller micro-batch. Only the
+    micro-batch needs the memory, and it may change when a run is resumed."""
     try:
         yield
     except (MemoryError, RuntimeError, OSError) as error:
         if not is_out_of_memory(error):
             raise
         half = "…" if micro_batch is None else f"{micro_batch // 2} (it was {micro_batch})"
-        smaller = f"try a smaller batch at a time: --set training.micro_batch={half}"
+        smaller = f"try a smaller micro-batch: --set training.micro_batch={half}"
         if micro_batch == 1:
-            smaller = "the batch at a time is already 1: choose a smaller --size or a shorter context"
+            smaller = "the micro-batch is already 1: choose a smaller --size or a shorter context"
         raise UserError(f"out of memory: {smaller}", EXIT_MACHINE) from None
 
 
 def tune_allocator() -> None:
-    """Lets glibc keep freed memory instead of handing it back to the system after every tensor.
+    """Lets glibc keep freed memory instead of returning it to the system after every tensor.
 
-    By default each large tensor is mapped, zeroed page by page by the kernel, and unmapped again; on a CPU that costs
-    a training step a few per cent. Only where there is glibc; harmless elsewhere.
+    By default each large tensor is mapped, zeroed page by page by the kernel, and unmapped again; on a CPU this costs a
+    few per cent of a training step. It works only with glibc and is harmless elsewhere.
     """
     import ctypes
 
@@ -184,13 +184,13 @@ def tune_allocator() -> None:
         return
     trim_threshold, mmap_threshold = -1, -3  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD of malloc.h
     if not mallopt(mmap_threshold, 1 << 30):
-        mallopt(mmap_threshold, 1 << 25)  # all that older versions take
+        mallopt(mmap_threshold, 1 << 25)  # the maximum in older versions
     mallopt(trim_threshold, (1 << 31) - 4096)
 
 
 @contextlib.contextmanager
 def using_threads(count: int | None) -> Iterator[None]:
-    """So many threads of the processor inside the block; None: as it is."""
+    """Limits the block to this many CPU threads; None: no change."""
     if count is None:
         yield
         return

@@ -1,6 +1,6 @@
-"""A run directory as a model in memory: configuration, tokenizer, trunk and, after fine-tuning, the task's head; and
-such a model run over many examples without gradients: rows as its examples, batches of like length, results in the
-order given."""
+"""A run directory as a model in memory: configuration, tokenizer, trunk and, after fine-tuning, the task's head. Also
+how such a model runs over many examples without gradients: in batches of similar length, with the results in the
+original order."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
     from foretext.tasks.views.head import ViewHead
 
-WORDS = "words"  # folder inside a pre-trained run: word vectors of the same text
+WORDS = "words"  # folder inside a pre-trained run: word vectors learned from the same text
 
 
 @dataclass
@@ -52,11 +52,11 @@ class SavedModel:
     tokenizer: Tokenizer
     trunk: Trunk
     task: TaskHead | None = None
-    objective: Objective | None = None  # what a pre-trained run was trained by, with its head if it has one
-    # A row for each id: of a model that has learned nothing, what its words' vectors start as; of one that was
-    # pre-trained, what a task's own model reads beside it.
+    objective: Objective | None = None  # what a pre-trained run was trained with, including its head if any
+    # Word vectors, one row per id. For an untrained model they initialise its embeddings; for a pre-trained one the
+    # task model reads them beside the states.
     vectors: np.ndarray | None = None
-    views: ViewHead | None = None  # of a fine-tuned run: what scores its rows, instead of the trunk and the head
+    views: ViewHead | None = None  # of a fine-tuned run: scores rows instead of trunk and head
 
     @property
     def info(self) -> RunConfig:
@@ -78,7 +78,7 @@ class SavedModel:
 
     @property
     def scored(self) -> Scored:
-        """How a text is scored: as the objective says, or, without one, by the trunk of a causal system."""
+        """How a text is scored: as the objective says, or by the trunk of a causal system if there is no objective."""
         if self.objective is not None:
             return self.objective.scored
         return "in turn" if self.system.causal else "not at all"
@@ -94,7 +94,7 @@ class SavedModel:
 
     @property
     def head(self) -> TaskHead:
-        """What a fine-tuned model has on its trunk."""
+        """The head of a fine-tuned model."""
         assert self.task is not None
         return self.task
 
@@ -104,7 +104,7 @@ class SavedModel:
 
     @property
     def decoder(self) -> TaskHead:
-        """What says what the scores of rows mean: the head, or, where views are of words, their chain of tags."""
+        """What turns the scores of rows into predictions: the head, or for views of words their chain of tags."""
         if self.views is None or self.views.chain is None:
             return self.head
         from foretext.tasks.views.chain import tagger
@@ -119,12 +119,12 @@ class SavedModel:
 
     @property
     def head_drawn(self) -> bool:
-        """Whether what predicts tokens was drawn on import, and not trained since."""
+        """Whether the head that predicts tokens was drawn on import and has not been trained since."""
         return isinstance(self.config, PretrainConfig) and self.config.data.head_drawn
 
 
 def need_causal(model: SavedModel, what: str) -> None:
-    """UserError for what only a model that reads in one direction can do."""
+    """UserError if the model does not read in one direction."""
     if model.system.causal:
         return
     able = ", ".join(name for name, system in SYSTEMS.items() if system.writes)
@@ -137,19 +137,19 @@ def need_causal(model: SavedModel, what: str) -> None:
 
 
 def need_trained_head(model: SavedModel, what: str) -> None:
-    """UserError where what predicts tokens was drawn on import, and not trained since: a folder from elsewhere may lack
-    it."""
+    """UserError if the head that predicts tokens was drawn on import and has not been trained since: imported folders
+    may lack it."""
     if model.head_drawn:
         lacked = (model.objective or Objective).lacks
         raise UserError(
-            f"{model.where} was imported without {lacked}, and the one that was drawn knows nothing: {what} needs one "
-            f"that was trained; go on with it: foretext pretrain TEXT --from {model.where} --out ANOTHER"
+            f"{model.where} was imported without {lacked}; a new one was drawn and is untrained, but {what} needs a "
+            f"trained one; train it with: foretext pretrain TEXT --from {model.where} --out ANOTHER"
         )
 
 
 def facing(model: SavedModel, direction: str) -> SavedModel:
-    """The model as it reads in this direction. ELMo has both; any other run has the one it was trained in."""
-    refuse_if(direction not in ("forward", "backward"), f"--direction {direction}: there is forward and backward")
+    """The model as it reads in this direction. ELMo has both; any other run has only the one it was trained in."""
+    refuse_if(direction not in ("forward", "backward"), f"--direction {direction}: use forward or backward")
     if direction == model.info.direction:
         return model
     refuse_if(
@@ -166,7 +166,7 @@ def facing(model: SavedModel, direction: str) -> SavedModel:
 
 
 def reach_of(model: SavedModel) -> int | None:
-    """Tokens that the model reads at a time; None: any number, as an LSTM does, whose state goes on."""
+    """Tokens that the model can read at once; None: any number, as for an LSTM, which carries its state."""
     return None if reads_on(model.trunk) else model.model_config.reads
 
 
@@ -175,7 +175,7 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
     tokenizer = tokenizer_from_json(text_of(run, "tokenizer.json"), where)
     refuse_if(
         tokenizer.fingerprint() != info.tokenizer,
-        f"{where}: not the tokenizer that this model was trained with; put the right file back",
+        f"{where}: not the tokenizer that this model was trained with; restore the right file",
     )
     return tokenizer
 
@@ -195,7 +195,9 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
     where, tensors = str(run.path / "model.safetensors"), {}
     if _reads_trunk(config):
         missing = not run.has("model.safetensors")
-        refuse_if(missing, f"{run.path}: there are no weights before the first checkpoint; train on with --resume")
+        refuse_if(
+            missing, f"{run.path}: there are no weights before the first checkpoint; continue training with --resume"
+        )
         tensors = run.load_tensors("model.safetensors")
         check_amount(config.model, tensors, where, "[model] in config.toml")
     model = _assembled(config, tokenizer, tensors, where, device)
@@ -208,20 +210,20 @@ def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedMod
 
 
 def pretrained_model(path: str | Path, device: str = "cpu") -> SavedModel:
-    """The model of a pre-trained run; a fine-tuned one is an error."""
+    """The model of a pre-trained run; UserError for a fine-tuned one."""
     model = load_model(path, device)
-    refuse_if(model.task is not None, f"{path} is fine-tuned; here a pre-trained run is wanted")
+    refuse_if(model.task is not None, f"{path} is fine-tuned; give a pre-trained run")
     return model
 
 
 def own_words(run: Path) -> Path | None:
-    """The word2vec run beside a language model, if it has one."""
+    """The word2vec run beside a language model, if there is one."""
     words = RunDirectory(run / WORDS)
     return words.path if words.exists() and is_finished(words) else None
 
 
 def _reads_trunk(config: ModelSections) -> bool:
-    """False for a fine-tuned run all of whose views do without."""
+    """False for a fine-tuned run if none of its views reads the trunk."""
     return not isinstance(config, FinetuneConfig) or config.views is None or config.views.reads_trunk
 
 
@@ -241,8 +243,8 @@ def _assembled(
 
 
 def _built(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer, device: str) -> SavedModel:
-    """With weights as they are drawn. On the device `meta` the trunk takes no memory, and cannot be asked anything; the
-    head is there, as the family asks it what it makes of scores."""
+    """The model with freshly drawn weights. On the device `meta` the trunk takes no memory and cannot be run; the head
+    is real, as the family asks it what its scores mean."""
     system = system_named(config.run.system)
     words = config.task.softmax if isinstance(config, FinetuneConfig) else 0
     with torch.device(device):
@@ -257,19 +259,19 @@ def _built(config: PretrainConfig | FinetuneConfig, tokenizer: Tokenizer, device
 
 
 def _whole(model: SavedModel) -> nn.ModuleDict:
-    """Both parts, as the loop names them in its checkpoints."""
+    """Both parts, under the names that the loop uses in its checkpoints."""
     head = model.task if model.task is not None else model.objective
     assert head is not None
     return nn.ModuleDict({"trunk": model.trunk, "task": head})
 
 
 def model_tensors(model: SavedModel) -> dict[str, Tensor]:
-    """What model.safetensors holds."""
+    """The contents of model.safetensors."""
     return {name: tensor.detach().cpu() for name, tensor in _whole(model).state_dict().items()}
 
 
 def model_state(model: SavedModel) -> dict[str, Any]:
-    """A model as plain data, texts and arrays: what its run directory would hold."""
+    """A model as plain data (texts and arrays): the contents of its run directory."""
     tensors = model_tensors(model) if _reads_trunk(model.config) else {}
     weights = {name: tensor.numpy() for name, tensor in tensors.items()}
     state = {"config": model.config.text(), "tokenizer": model.tokenizer.to_json(), "weights": weights}
@@ -281,7 +283,7 @@ def model_state(model: SavedModel) -> dict[str, Any]:
 
 
 def model_of_state(state: dict[str, Any]) -> SavedModel:
-    """The model that `model_state` took apart."""
+    """The model that `model_state` turned into data."""
     where = "the saved state"
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}
     tokenizer = tokenizer_from_json(state["tokenizer"], where)
@@ -294,13 +296,13 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
 
 
 def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
-    """UserError if the configuration needs far more numbers than there are, which no memory may be taken for."""
+    """UserError if the configuration needs far more numbers than the file holds; checked before memory is allocated."""
     there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
-    refuse_if(needed > 2 * there, f"{where}: has {there:,} numbers where {said} needs {needed:,}; restore both")
+    refuse_if(needed > 2 * there, f"{where}: has {there:,} numbers, but {said} needs {needed:,}; restore both")
 
 
 def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
-    """Loads weights that fit: UserError for others."""
+    """Loads weights; UserError if they do not fit."""
     check_tensors(tensors, module.state_dict(), where)
     module.load_state_dict(tensors)
 
@@ -312,8 +314,8 @@ def encode(
     work: Work | None = None,
     labelled: bool = True,
 ) -> Encoded:
-    """Rows as examples, with labels if `labelled`; what had to be cut or was not understood is counted and said. `work`
-    hears of the progress, if not the reporter; without one, Python's warnings say it."""
+    """Rows as examples, with labels if `labelled`. What had to be cut or was unknown is counted and reported. Progress
+    goes to `work`, or to the reporter; without either, notes become Python warnings."""
     reporter = reporter or Warns()
     tell = work or reporter.work
     encoding = Encoding(model.task_config, model.tokenizer, model.layout)
@@ -324,8 +326,8 @@ def encode(
 
 @torch.no_grad()
 def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
-    """The scores of each example, as far as they are about it: logits of its classes or choices, its predicted score,
-    logits of each word's tags, or each token's as start and end."""
+    """The scores of each example: logits of its classes or choices, its predicted score, logits of each word's tags, or
+    logits of each token as start and end."""
     trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
     found: dict[int, np.ndarray] = {}
     for indices in length_batches([example.tokens for example in examples], progress=progress):
@@ -339,7 +341,7 @@ def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progres
 
 @torch.no_grad()
 def mean_losses(trunk: Trunk, objective: Objective, batches: Sequence[Batch]) -> dict[str, float]:
-    """Each named loss over all batches: total sum over total count. State is carried from one batch to the next."""
+    """Each named loss over all batches: total sum over total count. State is carried from batch to batch."""
     trunk.eval()
     objective.eval()
     totals: dict[str, tuple[float, float]] = {}

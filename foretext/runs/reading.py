@@ -1,5 +1,5 @@
-"""Texts as they are given from Python; one as a model reads it, after end-of-text or between a masked system's special
-tokens; the states of a trunk that has read it, of texts and of words; and the vectors of words that a run has learned.
+"""How models read texts given in Python: the token sequence with end-of-text or special tokens, the trunk's states for
+texts and for words, and a run's word vectors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from foretext.text.words.vectors import WordVectors
 
 
 def given_texts(given: str | Sequence[str], name: str) -> list[str]:
-    """One text or several, as a list; `name` is the argument's."""
+    """One text or several, as a list; `name` is that of the argument."""
     if isinstance(given, str):
         return [given]
     refuse_if(
@@ -39,8 +39,8 @@ def given_texts(given: str | Sequence[str], name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Reading:
-    """`ids` in the order of reading; those of the text stand from `first` on, `count` of them. `segments`: the type of
-    each, where they are not all of the first (XLNet's `<cls>` is of its own); empty: they are."""
+    """`ids` in reading order; those of the text are the `count` ids from `first` on. `segments`: the segment of each id
+    (XLNet's `<cls>` has its own); empty if all are in the first."""
 
     ids: list[int]
     first: int
@@ -49,25 +49,25 @@ class Reading:
 
 
 def read_as(model: SavedModel, ids: Sequence[int]) -> Reading:
-    """What does not fit the context, if there is one, is left out, from the end."""
+    """A text that does not fit the context, if there is one, is cut at its end."""
     context = reach_of(model)
     if model.system.causal:
         start = [] if model.tokenizer.end is None else [model.tokenizer.end]
         kept = list(ids if context is None else ids[: context - len(start)])
         return Reading(start + (kept[::-1] if model.info.direction == "backward" else kept), len(start), len(kept))
-    assert context is not None, "what sees both sides reads a text at once"
+    assert context is not None, "a model that sees both sides reads a text in one piece"
     layout = model.system.build_layout(dict(model.tokenizer.specials), context, model.info.direction)
     frame = layout.frame(list(ids[: layout.context - layout.overhead(1)]))
     return Reading(list(frame.ids), *frame.parts[0], told_apart(frame.segments))
 
 
 def told_apart(segments: tuple[int, ...]) -> tuple[int, ...]:
-    """The segments of a sequence, if there is more than the first among them."""
+    """The segments of a sequence, if there is more than one kind."""
     return segments if any(segments) else ()
 
 
-MOST_WINDOWS = 8  # of one text; what comes after them is not read
-LONGEST_WINDOW = 1024  # of a trunk that has no context of its own
+MOST_WINDOWS = 8  # per text; what comes after them is not read
+LONGEST_WINDOW = 1024  # for a trunk without a context
 
 Progress = Callable[[int, int], None]
 
@@ -87,8 +87,8 @@ def states_of(
 
 
 def text_states(model: SavedModel, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-    """A text as one vector, the mean of its tokens' states: float32 [texts, width]; one without tokens is zeros. Texts
-    longer than the context are read in windows."""
+    """Each text as one vector, the mean of its tokens' states: float32 [texts, width]; zeros for a text without tokens.
+    Longer texts are read in windows."""
     readings, owners = _windows(model, texts)
     sums = np.zeros((len(texts), model.model_config.width), dtype=np.float64)
     counts = np.zeros(len(texts))
@@ -100,7 +100,7 @@ def text_states(model: SavedModel, texts: Sequence[str], progress: Progress | No
 
 
 def _windows(model: SavedModel, texts: Sequence[str]) -> tuple[list[Reading], list[int]]:
-    """What is read, and the text that each is of."""
+    """The windows to read, and the text of each."""
     reach = reach_of(model) or LONGEST_WINDOW
     readings: list[Reading] = []
     owners: list[int] = []
@@ -130,9 +130,9 @@ def sentence_units(
 def word_states(
     model: SavedModel, rows: Sequence[TaggedSentence], progress: Progress | None = None
 ) -> tuple[np.ndarray, ...]:
-    """Of the lowest layer, which is the words themselves, the middle one and the top float32 [words, width], at the
-    piece that a tag would be asked at; long sentences are read in windows, and a word of which the vocabulary has
-    nothing is zeros."""
+    """Word vectors from the lowest layer (the tokens' own vectors), the middle layer and the top: float32 [words,
+    width] each. A word's state is that of the piece where its tag would be predicted. Long sentences are read in
+    windows; a word that the vocabulary cannot express is zeros."""
     encoded = encode(rows, model, Reporter(), labelled=False)
     top, widths = model.model_config.layers, model.model_config.layer_widths
     layers = sorted({0, (top + 1) // 2, top})
@@ -151,7 +151,7 @@ def word_states(
 
 
 def given_vectors(path: str | Path) -> str | Path | WordVectors:
-    """What `read_vectors` takes: the vectors of a run, or the file as it was named."""
+    """The argument for `read_vectors`: the vectors of a run, or the named file."""
     if not Path(path).is_dir():
         return path
     words, matrix = words_of(load_model(path), str(path))
@@ -159,12 +159,12 @@ def given_vectors(path: str | Path) -> str | Path | WordVectors:
 
 
 def words_of(model: SavedModel, where: str) -> tuple[list[str], np.ndarray]:
-    """The words that have a vector of their own, the most frequent first, and their vectors [words, width]; UserError
-    where a word's vector depends on its text."""
+    """The words with their own vectors, most frequent first, and the vectors [words, width]. UserError if a word's
+    vector depends on its text."""
     found = None if model.objective is None else model.objective.word_rows(model.trunk)
     if found is None:
         raise UserError(
-            f"{where} is of {model.system.name}, whose words have vectors only in a text (foretext features): this "
+            f"{where} is a run of {model.system.name}, whose word vectors depend on the text (foretext features): this "
             "needs a run of pretrain --system word2vec"
         )
     ids, matrix = found

@@ -1,6 +1,6 @@
-"""What training tells whoever is watching. The command line shows it on a terminal; a library user hears, by default,
-only what should be known about the data, as Python's warnings. And being asked to stop: the loop looks at
-`stop.requested` between steps; who asks (the command line's `Stopper`, by a signal) is no concern of it."""
+"""What training reports to whoever watches, and how it is asked to stop. The command line shows reports on a terminal;
+a library user gets only notes about the data, as Python warnings. The loop checks `stop.requested` between steps and
+does not know who sets it (the command line's `Stopper`, on a signal)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class StepReport:
 
 
 class Reporter:
-    """Hears of a training. This one says nothing; what is heard is a subclass's to show."""
+    """Receives the reports of a training. This class ignores them; subclasses show them."""
 
     def note(self, text: str) -> None:
         """One line that stays."""
 
     def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        """What is going to happen, before it happens."""
+        """The plan, before training begins."""
 
     def step(self, report: StepReport) -> None:
         """The live line."""
@@ -38,24 +38,24 @@ class Reporter:
         """A validation result."""
 
     def work(self, title: str, done: int, total: int) -> None:
-        """Progress of something other than training (reading, encoding, predicting); total 0: it is not known."""
+        """Progress of work other than training (reading, encoding, predicting); total 0: unknown."""
 
 
-Work = Callable[[str, int, int], None]  # what `Reporter.work` is
+Work = Callable[[str, int, int], None]  # the type of `Reporter.work`
 Note = Callable[[str], None]
 
 
 class Warns(Reporter):
-    """Says what stays (texts that were cut) by Python's warnings, and nothing else."""
+    """Turns notes (such as texts that were cut) into Python warnings and ignores everything else."""
 
     def note(self, text: str) -> None:
         warnings.warn(text, UserWarning, stacklevel=2)
 
 
 class StopRequest:
-    """What the loop looks at. Here, for library use, nothing is installed and nothing is ever requested."""
+    """What the loop checks. In library use no signal handler is installed and nothing is ever requested."""
 
     @property
     def requested(self) -> int | None:
-        """The exit code (130 or 143) once a stop was asked for, None until then."""
+        """The exit code (130 or 143) once a stop was requested; None until then."""
         return None

@@ -1,5 +1,4 @@
-"""What a run directory says of its run beside its weights: its configuration, `config.toml`, whose sections are
-dataclasses, and how far it has come, `training/position.json`."""
+"""A run's configuration, `config.toml`, with one dataclass per section, and its progress, `training/position.json`."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 import foretext
 from foretext.config import build, build_sections, from_toml, to_toml
-from foretext.errors import UserError, check_range, refuse_if
+from foretext.errors import UserError, check_range, counted, refuse_if
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
 from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
@@ -21,7 +20,7 @@ from foretext.tasks.family import KINDS, TaskConfig
 
 FORMAT = 1
 POSITION = "training/position.json"
-MOST = 1e15  # of anything; far beyond what can be trained, and far below where clocks and counts overflow
+MOST = 1e15  # upper limit for any number; far beyond what can be trained, far below where clocks and counts overflow
 MICRO_TOKENS = 4096
 
 
@@ -37,7 +36,7 @@ class RunConfig:
     size: str = "tiny"
     direction: Literal["forward", "backward"] = "forward"
     seed: int = 0
-    tokenizer: str = ""  # fingerprint of tokenizer.json: another model's is refused even where sizes agree
+    tokenizer: str = ""  # fingerprint of tokenizer.json: another model's is refused even if the sizes agree
     format: int = FORMAT
     foretext: str = foretext.__version__
 
@@ -49,23 +48,24 @@ class DataConfig:
     inputs: tuple[str, ...] = ()
     source: str | None = None  # of parallel text, for systems that translate
     target: str | None = None
-    vectors: str | None = None  # of the source's words; else the word2vec run copied to stand beside, or "none"
+    # of the source language's words; otherwise the word2vec run copied beside the model, or "none"
+    vectors: str | None = None
     column: str | None = None
     documents: str = "auto"
     errors: str = "strict"
     valid_fraction: float = 0.05
     imported_from: str | None = None  # folder that the weights were imported from; then there was no text
-    starts_from: str | None = None  # run whose weights and tokenizer this one went on with
-    head_drawn: bool = False  # imported without a head for masked tokens: one was drawn, and was never trained
+    starts_from: str | None = None  # run that this one took its weights and tokenizer from
+    head_drawn: bool = False  # imported without a head for masked tokens: a new one was drawn and is untrained
 
     def check(self) -> None:
-        """UserError for what no text can be split by."""
+        """UserError for settings that cannot split a text."""
         check_range("data", self, "above 0 and below 1", "valid_fraction")
 
 
 @dataclass
 class Position:
-    """How far a run has come. Everything that the order of samples, the schedule and the log depend on."""
+    """How far a run has come: everything that the order of samples, the schedule and the log depend on."""
 
     step: int = 0
     tokens: int = 0
@@ -75,10 +75,10 @@ class Position:
     best: float | None = None
     best_step: int = 0
     finished: bool = False
-    stage: int = 0  # of those that a run has, the one of the last step: what is carried from it is for its rows
-    halvings: int = 0  # of the rate, where a schedule halves it
-    last_loss: float | None = None  # of validation, where a schedule goes by it
-    optimizer_tensors: int = 0  # in its file, so that a missing one is noticed; 0: not kept, by an earlier version
+    stage: int = 0  # the stage of the last step; carried state belongs to its rows
+    halvings: int = 0  # how often the schedule has halved the rate
+    last_loss: float | None = None  # the last validation loss, for schedules that depend on it
+    optimizer_tensors: int = 0  # number of tensors in its file, to notice missing ones; 0: saved by an earlier version
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Budget:
         refuse_if(not 0 < value <= MOST, f"--{name} {value}: a budget must be above 0 and at most {MOST:.0e}")
 
     def progress(self, position: Position) -> float:
-        """The part of the budget that is spent, 0 … 1."""
+        """The share of the budget that is spent, 0 … 1."""
         if self.minutes is not None:
             return position.seconds / (60.0 * self.minutes)
         if self.steps is not None:
@@ -103,13 +103,13 @@ class Budget:
         return position.tokens / self.tokens
 
     def spent(self, position: Position, reserve: float = 0.0) -> bool:
-        """Whether to stop. `reserve`: seconds that the next step and the closing evaluation will take."""
+        """Whether to stop. `reserve`: seconds needed for the next step and the final evaluation."""
         if self.minutes is not None:
             return position.seconds + reserve >= 60.0 * self.minutes
         return self.progress(position) >= 1.0
 
     def in_steps(self, tokens: float, speed: float) -> float:
-        """The steps that it comes to, of so many tokens each, at so many tokens a second."""
+        """The budget in steps, given the tokens per step and per second."""
         if self.minutes is not None:
             return 60.0 * self.minutes * speed / tokens
         return self.steps if self.steps is not None else (self.tokens or 0) / tokens
@@ -122,8 +122,8 @@ class Budget:
 
     def __str__(self) -> str:
         if self.minutes is not None:
-            return f"{self.minutes:.4g} minutes"
-        return f"{self.steps:,} steps" if self.steps is not None else f"{self.tokens:,} tokens"
+            return f"{self.minutes:.4g} minute{'' if self.minutes == 1 else 's'}"
+        return counted(self.steps, "step") if self.steps is not None else counted(self.tokens or 0, "token")
 
 
 # -- whole configurations ----------------------------------------------------------------------------------------------
@@ -131,13 +131,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class ModelSections:
-    """What every model has, trained or not."""
+    """The sections of every model, trained or not."""
 
     run: RunConfig
     model: ModelConfig
 
     def by_name(self) -> dict[str, Any]:
-        """The sections that there are, in the order of config.toml."""
+        """The sections in use, in the order of config.toml."""
         return {name: section for name, section in vars(self).items() if section is not None}
 
     def text(self) -> str:
@@ -147,37 +147,37 @@ class ModelSections:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainConfig(ModelSections):
-    """The sections of a pre-training's config.toml, in its order."""
+    """The sections of a pre-training run's config.toml, in order."""
 
     tokenizer: TokenizerConfig
     objective: ObjectiveConfig
     training: TrainingConfig
     budget: Budget
     data: DataConfig
-    start: StartConfig | None = None  # where it goes on from another run
+    start: StartConfig | None = None  # if it continues from another run
 
     @property
     def micro_batch(self) -> int:
-        """Sequences at a time."""
+        """Sequences per micro-batch."""
         training = self.training
         return training.micro_batch or max(1, min(training.batch_size, MICRO_TOKENS // self.model.context))
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(ModelSections):
-    """The sections of a fine-tuning's config.toml, in its order."""
+    """The sections of a fine-tuning run's config.toml, in order."""
 
     training: TrainingConfig
-    budget: Budget | None = None  # until the rows are encoded, which it follows from
+    budget: Budget | None = None  # None until the rows are encoded: it depends on them
     transfer: TransferPlan
-    pooling: ConcatPoolingConfig | None = None  # where `transfer.pooling` is "concat"
+    pooling: ConcatPoolingConfig | None = None  # if `transfer.pooling` is "concat"
     task: TaskConfig
-    objective: Any = None  # of a system that has heads of its own
-    views: ViewsConfig | None = None  # where one head reads views; unless `tuned`, nothing is trained by the loop
+    objective: Any = None  # for systems with their own heads
+    views: ViewsConfig | None = None  # if one head reads views; unless `tuned`, the loop trains nothing
 
     @property
     def trains(self) -> bool:
-        """Whether the loop trains something; a head over views alone needs none."""
+        """Whether the loop trains something; a head over views alone does not need it."""
         return self.views is None or self.views.tuned
 
     @property
@@ -203,7 +203,7 @@ _FINETUNED = ("run", "model", "training", "budget", "transfer", "task")
 
 
 def text_of(run: RunDirectory, name: str) -> str:
-    """A file of a run as text."""
+    """A file of a run, as text."""
     try:
         return run.read(name).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -216,14 +216,15 @@ def read_config(run: RunDirectory) -> PretrainConfig | FinetuneConfig:
 
 
 def config_in(text: str, where: str) -> PretrainConfig | FinetuneConfig:
-    """What `ModelSections.text` gave, checked."""
+    """The configuration in a text from `ModelSections.text`, checked."""
     raw = from_toml(text, where)
     format = _said(raw, "run", "format")
     refuse_if(format not in (None, FORMAT), f"{where}: written by a newer Foretext (format {format}); update foretext")
     name = _said(raw, "run", "system")
     if not isinstance(name, str | None):
         raise UserError(f"{where}: [run] must name the system; restore it from a copy")
-    system = system_named(RunConfig.system if name is None else name)  # it names the classes of [model] and [objective]
+    # this decides the classes of [model] and [objective]
+    system = system_named(RunConfig.system if name is None else name)
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}
     names = _section_names(raw, system)
     sections = build_sections({name: kinds[name] for name in names}, raw, where)
@@ -233,27 +234,26 @@ def config_in(text: str, where: str) -> PretrainConfig | FinetuneConfig:
 
 
 def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
-    """The configuration of a run may have been altered since: UserError for what no run can have; `where` is its
-    file."""
+    """UserError for impossible values: the configuration of a run may have been edited. `where` is its file."""
     try:
         for name in ("model", "training", "transfer", "start", "pooling", "views"):
             if section := getattr(config, name, None):
                 section.check()
         check_range("model", config.model, "at least 1", "vocabulary")
         if isinstance(config, FinetuneConfig) and config.task.kind not in KINDS:
-            raise UserError(f"task.kind {config.task.kind!r} is none of {', '.join(KINDS)}")
+            raise UserError(f"task.kind {config.task.kind!r} must be one of {', '.join(KINDS)}")
     except UserError as error:
         raise UserError(f"{where}: {error}; restore it from a copy") from None
 
 
 def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
-    """Those that a run of its kind has, and those that it has only because another says so."""
+    """The sections that this kind of run has, and those that it has only because another section says so."""
     if _said(raw, "run", "kind") != "finetune":
         return (*_PRETRAINED, "start") if _said(raw, "data", "starts_from") else _PRETRAINED
     pooled = ("pooling",) if _said(raw, "transfer", "pooling") == "concat" else ()
     if "views" in raw:
         kinds = _said(raw, "views", "kinds")
-        tuned = isinstance(kinds, list) and TUNED in kinds  # else nothing is trained by the loop: there is no budget
+        tuned = isinstance(kinds, list) and TUNED in kinds  # otherwise the loop trains nothing and there is no budget
         return (*(name for name in _FINETUNED if tuned or name != "budget"), *pooled, "views")
     return (*_FINETUNED, *pooled, *(("objective",) if system.build_head is not None else ()))
 
@@ -266,13 +266,13 @@ def _said(raw: dict[str, Any], section: str, key: str) -> Any:
 # -- the losses of a fine-tuning ---------------------------------------------------------------------------------------
 
 LABEL = "label"
-MIXTURE = "squared weights of the mixture"  # part of the label's loss, so not a loss with a name of its own
+MIXTURE = "squared weights of the mixture"  # part of the label's loss, so it has no name as a loss
 _WORDS = {"lm": "language model", "temporal": "temporal activation"}
 
 
 def loss_terms(config: FinetuneConfig) -> dict[str, float]:
-    """Each named loss and its weight, as the task itself has them; a weight that rises is given as it ends."""
-    if config.objective is not None:  # of a system that has heads of its own
+    """Each named loss and its weight, as in the task. A weight that rises is given with its final value."""
+    if config.objective is not None:  # a system with its own heads
         kinds = {LABEL: config.task.kind} | {name: said.split()[0] for name, said in config.task.also.items()}
         terms: dict[str, float] = config.objective.loss_terms(kinds)
         return terms
@@ -283,11 +283,11 @@ def loss_terms(config: FinetuneConfig) -> dict[str, float]:
 
 
 def describe_loss(config: FinetuneConfig) -> str:
-    """The same in one line. Losses on unlabelled text stand apart, and only where there is such text.
+    """The same in one line. Losses on unlabelled text come last, and only if there is such text.
 
-    label + 0.5 · language model                                        GPT
-    label + 2 · activation + 1 · temporal activation                    ULMFiT
-    label; unlabelled text: 1 · (forward, backward, future, past)       Cross-View Training
+    label + 0.5 · language model                                        GPT label + 2 · activation + 1 · temporal
+    activation                    ULMFiT label; unlabelled text: 1 · (forward, backward, future, past)       Cross-View
+    Training
     """
     terms, transfer = loss_terms(config), config.transfer
     tasks = {name: weight for name, weight in terms.items() if "." not in name}
@@ -319,13 +319,13 @@ def read_position(run: RunDirectory) -> Position:
     except (ValueError, RecursionError):
         pass
     except UserError as error:
-        if not str(error).startswith(POSITION):  # of the file, not of what is in it
+        if not str(error).startswith(POSITION):  # an error of the file, not of its contents
             raise
-    raise UserError(f"{run.path / POSITION}: not a position; restore it from a copy")
+    raise UserError(f"{run.path / POSITION}: not a training position; restore it from a copy")
 
 
 def has_begun(run: RunDirectory) -> bool:
-    """Whether there is a checkpoint to go on from."""
+    """Whether there is a checkpoint to resume from."""
     return run.has(POSITION)
 
 

@@ -43,15 +43,15 @@ HEAD = "views/head.safetensors"
 WEIGHT, BIAS, LIMITS, CHAIN = "weight.", "bias", "limits", "chain."
 CHAIN_PARTS = ("transitions", "starts", "ends")
 TAGGING = "tagging"
-ROWS = 4096  # scored at a time
+ROWS = 4096  # rows scored at a time
 Progress = Callable[[int, int], None]
 
 
 def units_for(
     model: SavedModel, rows: Sequence[Any], kinds: Collection[str] = (), progress: Progress | None = None
 ) -> Units:
-    """The rows as views read them, with what the views of these kinds read of the trunk: its states of each text, or
-    what it says of each row."""
+    """The rows as views read them. If a view reads the trunk, its states for each text or its scores for each row are
+    included."""
     kind = model.task_config.kind
     if kind == TAGGING:
         return sentence_units(model, rows, States.name in kinds, progress)
@@ -70,8 +70,8 @@ def units_for(
 
 
 def unit_outputs(scores: Sequence[np.ndarray], rows: Sequence[Row], kind: str) -> np.ndarray:
-    """The scores of rows, as a trunk's head gives them, as [units, outputs]. Logits count from their mean: a number
-    added to all of a row's says nothing."""
+    """Scores from a trunk's head as [units, outputs]. The mean is subtracted from each row's logits, since adding a
+    constant to them means nothing."""
     if kind == "regression":
         return np.asarray(scores, dtype=np.float64).reshape(-1, 1)
     if kind != "choice":
@@ -88,9 +88,8 @@ def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
 
 
 def view_scores(model: SavedModel, rows: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
-    """What the views say of each row: logits of its classes or choices, or its score; of tags those of each
-    word. Some rows at a time, so that
-    memory does not grow with their number."""
+    """The views' scores for each row: logits of its classes or choices, or its score; for tags, those of each word.
+    Rows are scored in batches to bound the memory."""
     assert model.views is not None
     found: list[np.ndarray] = []
     for first in range(0, len(rows), ROWS):
@@ -103,14 +102,14 @@ def view_scores(model: SavedModel, rows: Sequence[Any], progress: Progress | Non
 
 
 def _part(progress: Progress, first: int, count: int, rows: int, done: int, total: int) -> None:
-    """How far all rows are, where `done` of `total` is a part of them."""
+    """Overall progress of all rows when `done` of `total` in one part are finished."""
     progress(first + count * done // max(1, total), rows)
 
 
 def view_reasons(model: SavedModel, rows: Sequence[Any]) -> list[Any]:
-    """Why the views say what they say of each row, in a line; of tags in a line for each word."""
+    """One line per row on why the views score it so; for tags, one line per word."""
     if model.views is None:
-        raise UserError("--explain is for runs whose head reads views; fine-tune with --views, or leave it out")
+        raise UserError("--explain needs a run whose head reads views; fine-tune with --views, or leave it out")
     parts = [rows[first : first + ROWS] for first in range(0, len(rows), ROWS)]
     return [line for own in parts for line in _reasons(model, model.views, own)]
 
@@ -127,7 +126,7 @@ def _reasons(model: SavedModel, head: ViewHead, rows: Sequence[Any]) -> list[Any
 
 
 def view_files(head: ViewHead, facts: Mapping[str, Any]) -> dict[str, bytes | dict[str, torch.Tensor]]:
-    """What a commit writes."""
+    """The files that a commit writes."""
     state = views_state(head)
     files: dict[str, bytes | dict[str, torch.Tensor]] = {
         INDEX: (json.dumps(state["index"] | facts, indent=1, ensure_ascii=False) + "\n").encode(),
@@ -137,7 +136,7 @@ def view_files(head: ViewHead, facts: Mapping[str, Any]) -> dict[str, bytes | di
 
 
 def views_state(head: ViewHead) -> dict[str, Any]:
-    """The head as plain data: what `views_of` takes."""
+    """The head as plain data for `views_of`."""
     index = {"views": head.names, "shares": head.shares, "texts": head.texts}
     weights = {BIAS: head.bias} | {WEIGHT + name: weight for name, weight in head.weights.items()}
     if head.limits is not None:
@@ -148,7 +147,7 @@ def views_state(head: ViewHead) -> dict[str, Any]:
 
 
 def load_views(run: RunDirectory, kind: str) -> ViewHead | None:
-    """None: the run has none. UserError for files that do not fit each other."""
+    """None if the run has no views. UserError if its files do not fit together."""
     if not run.has(INDEX):
         return None
     index = read_index(run)
@@ -158,7 +157,7 @@ def load_views(run: RunDirectory, kind: str) -> ViewHead | None:
 
 
 def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensors, kind: str, where: str) -> ViewHead:
-    """The head, tried on one row of nothing: what does not fit is found before a user's row is read."""
+    """The head. It is tried on one empty row, to find files that do not fit together before a user's row is read."""
     try:
         views = [_views_of(kind)[name].of_tensors(tensors) for name, tensors in read.items()]
         weights = {name.removeprefix(WEIGHT): own for name, own in head.items() if name.startswith(WEIGHT)}
@@ -180,7 +179,7 @@ def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensor
             raise ValueError("widths")
         made.scores(empty)
     except (KeyError, ValueError, IndexError, TypeError, AssertionError, UnicodeDecodeError) as error:
-        raise UserError(f"{where}: its files do not fit each other ({error}); restore them from a copy") from None
+        raise UserError(f"{where}: its files do not fit together ({error}); restore them from a copy") from None
     return made
 
 
@@ -189,7 +188,7 @@ def _views_of(kind: str) -> dict[str, type[View]]:
 
 
 def _chain_of(head: Tensors) -> Chain:
-    """ValueError for one of other classes than the bias has."""
+    """ValueError if its classes differ from those of the bias."""
     chain = Chain(*(head[CHAIN + name] for name in CHAIN_PARTS))
     classes = len(head[BIAS])
     if [own.shape for own in chain] != [(classes, classes), (classes,), (classes,)]:

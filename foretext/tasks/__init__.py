@@ -1,1 +1,1 @@
-"""Labelled tasks: file formats, labels, metrics, and the supervised objectives."""
+"""Labelled tasks: file formats, labels, metrics, and supervised objectives."""

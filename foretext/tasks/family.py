@@ -1,26 +1,26 @@
 """The seam between kinds of task and everything above this room: fine-tuning, prediction, evaluation, the command line
 and the Python interface call a `Family` and know no kind by name.
 
-Three families answer, each in one module: rows of one or more texts with one label (`row_family.py`), sentences with a
-tag for each word (`tag_family.py`), questions whose answer is a span of a passage (`span_family.py`). `family_of` finds
-the one of a kind. In the order of a run:
+There are three families, each in one module: rows of one or more texts with one label (`row_family.py`), sentences with
+one tag per word (`tag_family.py`), and questions whose answer is a span of a passage (`span_family.py`). `family_of`
+finds the family of a kind. In the order of a run:
 
     read, from_data, from_texts, from_lines     files, Python data, --text, standard input → rows
     check, hold_out, learned, metrics           what training needs to know of its rows
     head, encode                                the module on top of a trunk; rows → examples of token ids
-    settle, predictions, score, loss, merit     scores of the examples → what is said of the rows, and what it is worth
+    settle, predictions, score, loss, merit     scores of the examples → predictions for the rows, and their quality
     values, probabilities, form, output         predictions as Python data, as a file
 
-A long sentence or passage gives several examples, its windows: training counts examples, everything else rows. Nothing
-here loads torch before `head` or `encode` is called, so that a mistake in a file is found at once.
+A long sentence or passage gives several examples, its windows. Training counts examples, everything else counts rows.
+Nothing here loads torch before `head` or `encode` is called, so that a mistake in a file is found at once.
 
 A fine-tuned run reads further files as it read the training file, unless the user or the file says otherwise.
 
-1. What the user gives holds, alone: `--columns` puts a remembered layout aside, `--format` remembered columns, and
-   `--format none` both, for a file with the task's own column names.
-2. Given neither, a file whose header has the task's own text columns (`text`; `premise`, `hypothesis`; …; of scored
+1. The user's options win: `--columns` overrides a remembered layout, `--format` overrides remembered columns, and
+   `--format none` overrides both, for a file with the task's own column names.
+2. Without either, a file whose header has the task's own text columns (`text`; `premise`, `hypothesis`; …; for scored
    pairs also `text1`, `text2`) is read by its header, unless it has the remembered columns too.
-3. Otherwise it is read as the training file was.
+3. Otherwise it is read like the training file.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     # An objective with a `kind` and a `head`.
     TaskHead = SupervisedTask | TaggingTask | SpanTask | RecurrentRows | RecurrentTagging
 
-# kind of task → the module of this room that has its family, and the class
+# kind of task → the module of this room with its family, and the class
 FAMILIES = dict.fromkeys(ROW_KINDS, ("row_family", "RowFamily")) | {
     "tagging": ("tag_family", "TagFamily"),
     "span": ("span_family", "SpanFamily"),
@@ -64,47 +64,49 @@ KINDS = tuple(FAMILIES)
 NO_FORMAT = "none"
 _LABELS = ("label", "score")
 
-Note = Callable[[str], None]  # gets a sentence for the user
-Progress = Callable[[int, int], None]  # gets how much is done, and of how much
+Note = Callable[[str], None]  # gets a note for the user
+Progress = Callable[[int, int], None]  # gets how much is done, and the total
 
 
 @dataclass(frozen=True)
 class TaskConfig:
-    """[task]: what a fine-tuned run was taught."""
+    """[task]: what a fine-tuned run has learned."""
 
     kind: str = ""
-    labels: tuple[str, ...] = ()  # classes, or tags (chunk tags as IOB2)
-    choices: int = 0  # the largest number of alternatives seen
-    texts: int = 0  # regression: texts a row, 1 or 2 (pairs); 0: not kept, in runs of earlier versions
-    both_orders: bool = False  # regression of pairs: read as a similarity is; false in runs of earlier versions
-    mean: float = 0.0  # regression: scores are learned standardised
+    labels: tuple[str, ...] = ()  # classes, or tags (chunk tags in IOB2)
+    choices: int = 0  # the largest number of choices seen
+    texts: int = 0  # regression: texts per row, 1 or 2 (pairs); 0: unknown, in runs of earlier versions
+    # regression of pairs: read in both orders, like a similarity; false in runs of earlier versions
+    both_orders: bool = False
+    mean: float = 0.0  # regression: scores are standardised for training
     deviation: float = 1.0
-    shrinks: bool = False  # regression: scores are drawn towards the mean by a factor; false in earlier versions
-    scheme: str = ""  # tagging: how chunks are marked in the training file; empty: the tags mark none
-    fallback: str = ""  # tagging: the tag of a word of which the tokenizer leaves nothing
+    # regression: predictions are shrunk towards the mean by a factor; false in runs of earlier versions
+    shrinks: bool = False
+    scheme: str = ""  # tagging: the scheme of chunk tags in the training file; empty: the tags are not chunk tags
+    fallback: str = ""  # tagging: the tag of a word without any piece
     unanswerable: bool = False  # span: whether a question may have no answer
-    softmax: int = 0  # words that λ·L1 is told from where the trunk has no output layer of its own (elmo)
+    softmax: int = 0  # vocabulary of λ·L1 if the trunk has no output layer of its own (elmo)
     columns: dict[str, str] = field(default_factory=dict)
     format: str | None = None
-    metric: str | None = None  # what the best epoch is chosen by; None: the kind's own
+    metric: str | None = None  # chooses the best epoch; None: the kind's own
     base: str | None = None
     from_scratch: bool = False
     epochs: int = 0
-    also: dict[str, str] = field(default_factory=dict)  # tasks learned beside it: name → kind and classes
-    sentences: int = 0  # of unlabelled text that is learned from too
+    also: dict[str, str] = field(default_factory=dict)  # tasks trained together with it: name → kind and classes
+    sentences: int = 0  # number of unlabelled texts that are learned from too
     unlabelled: str = ""  # fingerprint of the unlabelled text and of the other tasks' rows
-    rows: str = ""  # fingerprint of the labelled rows, so that going on with others is refused
+    rows: str = ""  # fingerprint of the labelled rows; a resume with other rows is refused
 
     @property
     def arrangement(self) -> str:
-        """The kind of task whose input transformation it has: a score for a pair has no order, as a similarity."""
+        """The kind of task whose input transformation is used: a scored pair has no order, like a similarity."""
         return "similarity" if self.both_orders else self.kind
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How rows are to be read. `columns` and `format` are what the user gives; `trained`, a run's task, has what counts
-    where they give nothing. `notes` collects sentences for the user."""
+    """How rows are to be read. `columns` and `format` are the user's; `trained`, the run's task, supplies what the user
+    did not give. `notes` collects notes for the user."""
 
     kind: str
     columns: dict[str, str] | None = None
@@ -116,12 +118,12 @@ class Reading:
 
     @property
     def remembered(self) -> TaskConfig | None:
-        """The run's task, if the user gives nothing and it has to be gone by."""
+        """The run's task, if the user gave nothing that overrides it."""
         return self.trained if not self.columns and self.format is None else None
 
     @property
     def naming(self) -> tuple[dict[str, str], str | None]:
-        """The columns and the layout that are given, or else remembered."""
+        """The columns and the layout, given or remembered."""
         if self.remembered is not None:
             return self.remembered.columns, self.remembered.format
         return self.columns or {}, layout_name(self.format)
@@ -129,7 +131,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Read:
-    """Rows and, where they came as one, the table that predictions are written beside."""
+    """Rows and, if they came from a table, that table, to write predictions beside."""
 
     rows: list[Any]
     table: Table | None = None
@@ -146,21 +148,22 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Rows as examples, in order. Where a row can have several, `windows` says of each what part it is of which row."""
+    """Rows as examples, in order. If a row can have several, `windows` says which row and part each example is."""
 
     rows: Sequence[Any]
     examples: list[Any]
     windows: Sequence[Any] = ()
-    offsets: Sequence[Any] = ()  # of each row: the characters of its passage's tokens, where there is one
+    offsets: Sequence[Any] = ()  # per row: the character offsets of its passage's tokens, if there is a passage
 
 
 class Family(Protocol):
-    """Kinds of task that are read, encoded and scored alike, the base of the three. See the module's docstring."""
+    """Kinds of task that are read, encoded and scored alike; the base of the three families. See the module's
+    docstring."""
 
-    fits_head: bool = False  # whether the head can be fitted to the states before anything learns (transfer.head=probe)
-    averages: bool = False  # whether what several models say of a row has a mean (--with)
-    views: tuple[str, ...] = ()  # what one head can read of its rows (--views)
-    next_step: str  # the arguments of `foretext predict RUN`, as an example
+    fits_head: bool = False  # whether the head can be fitted to the states before training (transfer.head=probe)
+    averages: bool = False  # whether predictions of several models can be averaged (--with)
+    views: tuple[str, ...] = ()  # the views that one head can read for its rows (--views)
+    next_step: str  # example arguments for `foretext predict RUN`
 
     # -- rows
 
@@ -168,37 +171,37 @@ class Family(Protocol):
         """The rows of a file."""
 
     def from_data(self, data: Any, reading: Reading) -> list[Any]:
-        """The rows of Python data; rows that are made already pass through."""
+        """The rows in Python data; existing row objects pass through."""
 
     def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
-        """Rows without labels out of what `--text` gave."""
+        """Unlabelled rows from `--text`."""
 
     def from_lines(self, data: str, reading: Reading) -> Read:
-        """Rows without labels out of standard input, which is not blank."""
+        """Unlabelled rows from standard input that is not blank."""
 
     # -- what is learned
 
     def check(self, rows: Sequence[Any], kind: str) -> list[str]:
-        """UserError if a row has nothing to learn from; sentences that deserve to be said before training."""
+        """UserError if a row has nothing to learn from; returns notes that the user should see before training."""
 
     def hold_out(self, rows: Sequence[Any], fraction: float, seed: int) -> Split[Any]:
-        """Rows to train on and to validate on; what is equal is never parted."""
+        """Rows to train on and rows to validate on; copies of a row stay on one side."""
 
     def learned(self, rows: Sequence[Any], config: TaskConfig) -> TaskConfig:
-        """`config` with what follows from the training rows: labels and the like."""
+        """`config` with what follows from the training rows, such as labels."""
 
     def metrics(self, config: TaskConfig) -> tuple[str, ...]:
-        """The values that may be the main one, the task's own first."""
+        """The metrics that can be the main one, the task's own first."""
 
     def published_metric(self, format: str | None) -> str | None:
-        """What a published layout is scored by, where it is not the task's own."""
+        """The metric of a published layout, if it is not the task's own."""
         return None
 
     def content(self, row: Any) -> list[Any]:
-        """All that training depends on in a row, as plain data."""
+        """Everything in a row that affects training, as plain data."""
 
     def texts(self, rows: Sequence[Any]) -> Iterator[str]:
-        """Their texts, to learn a vocabulary from."""
+        """The rows' texts, to learn a vocabulary from."""
 
     # -- the model
 
@@ -210,29 +213,30 @@ class Family(Protocol):
         dropout: float,
         pooling: ConcatPoolingConfig | None = None,
     ) -> TaskHead:
-        """What is put on a trunk, where the system has no head of its own. `pooling`: its settings, if that is what
-        the plan says and the family does."""
+        """The head on a trunk, if the system has none of its own. `pooling`: its settings, if the plan asks for pooling
+        and the family does it."""
 
     def encode(
         self, rows: Sequence[Any], encoding: Encoding, labelled: bool, note: Note, progress: Progress
     ) -> Encoded:
-        """Examples with labels if `labelled`; `note` gets what had to be cut, or could not be read."""
+        """Examples, with labels if `labelled`. `note` gets what had to be cut or could not be read."""
 
     def whole(self, rows: Sequence[Any], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
-        """Rows that views have read, without tokens; with labels if `labelled` and the family asks for them."""
+        """Rows for views, without tokens; with labels if `labelled` and the family asks for them."""
         return Encoded(rows, [])
 
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
-        """The ids of every sequence that a model reads for one row, given the row's texts."""
+        """The ids of each sequence that a model reads for one row, given the row's texts."""
 
     # -- results; `scores` has an array for each example, what its `asked` gave
 
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
-        """Chooses on validation rows what is chosen there, and keeps it in the head: nothing, unless a family does."""
+        """Makes the choices that need validation rows, and keeps them in the head. By default there are none."""
         return
 
     def unsettled(self, config: TaskConfig) -> str:
-        """What that means where there are no validation rows, in words for the plan; "" if nothing is chosen there."""
+        """What it means that there are no validation rows for such a choice, as words for the plan; "" if there is no
+        choice."""
         return ""
 
     def predictions(
@@ -240,8 +244,8 @@ class Family(Protocol):
     ) -> Predictions: ...
 
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        """What several models of one task say of the same rows, as one; for families that have such a mean."""
-        raise AssertionError("there is no mean")
+        """The average of several models' predictions for the same rows; only for families that have one."""
+        raise AssertionError("predictions of this task cannot be averaged")
 
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
 
@@ -249,14 +253,14 @@ class Family(Protocol):
         """The mean loss of the labels."""
 
     def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
-        """What the best epoch is chosen by: more is better."""
+        """What chooses the best epoch: higher is better."""
         return merit(scores, loss)
 
     def values(self, predictions: Predictions) -> list[Any]:
-        """What `TaskModel.predict` gives: a plain value for each row."""
+        """The result of `TaskModel.predict`: one plain value per row."""
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
-        """What `TaskModel.predict_proba` gives: [rows, classes]; UserError where there is no such table."""
+        """The result of `TaskModel.predict_proba`: [rows, classes]; UserError if there is no such table."""
 
     def draws_confusion(self, config: TaskConfig) -> bool:
         """Whether the scores have a confusion matrix to draw."""
@@ -265,20 +269,20 @@ class Family(Protocol):
     def explained(
         self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
     ) -> tuple[Read, Predictions]:
-        """Both, with why each row is predicted so, for `output` in this form."""
+        """Predictions and the explanation of each row, for `output` in this form."""
         return dataclasses.replace(read, table=with_column(read.table, "why", why)), predictions
 
     def form(self, path: Path | None, as_json: bool) -> str:
-        """How predictions are written into this file (None: standard output); UserError for an unknown ending."""
+        """How predictions are written to this file (None: standard output); UserError for an unknown ending."""
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
-        """The predictions as they are written: a table, or a text."""
+        """The predictions as written: a table or a text."""
 
 
 @functools.cache
 def family_of(kind: str) -> Family:
     if kind not in FAMILIES:
-        raise UserError(f"no task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+        raise UserError(f"unknown task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
     module, name = FAMILIES[kind]
     family: Family = getattr(importlib.import_module(f"foretext.tasks.{module}"), name)()
     return family
@@ -288,12 +292,12 @@ def family_of(kind: str) -> Family:
 
 
 def layout_name(format: str | None) -> str | None:
-    """The layout that `--format` names; `none` is none."""
+    """The layout that `--format` names; None for `none`."""
     return None if format == NO_FORMAT else format
 
 
 def read_as_trained(path: Path, reading: Reading) -> tuple[Table, dict[str, str] | None]:
-    """The table of a file, and the columns' names to make rows of it with."""
+    """The table of a file, and the column names to make rows with."""
 
     def table(format: str | None, columns: dict[str, str] | None = None) -> Table:
         return read_task_table(
@@ -321,8 +325,8 @@ def read_as_trained(path: Path, reading: Reading) -> tuple[Table, dict[str, str]
 
 
 def remembered_names(table: Table, reading: Reading) -> dict[str, str] | None:
-    """The columns' names of the training file, without the label's where none is needed; None, for the task's own, if
-    nothing was trained, or the table lacks one of them for the texts and has the task's own."""
+    """The column names of the training file (without the label's, if labels are not needed). None means the task's own
+    names: nothing was trained, or the table lacks one of the text columns and has the task's own."""
     if reading.trained is None:
         return None
     remembered = reading.trained.columns.items()

@@ -1,4 +1,4 @@
-"""Tasks over rows of texts with one label: classification, entailment, similarity, choice, regression."""
+"""Tasks with one label per row: classification, entailment, similarity, choice, regression."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 _FIELDS = {
     "entailment": "--text PREMISE --text HYPOTHESIS",
     "similarity": "--text TEXT1 --text TEXT2",
-    "regression": "--text TEXT --text TEXT2",  # of pairs
+    "regression": "--text TEXT --text TEXT2",  # for pairs
     "choice": "--text CONTEXT --text CHOICE1 --text CHOICE2 …",
 }
 _NUMBERS = {
@@ -59,10 +59,10 @@ _NUMBERS = {
     "similarity": ("two texts", 2, 2),
     "choice": ("a context and its choices", 3, sys.maxsize),
 }
-_REGRESSION = (("one text or two", 1, 2), ("one text", 1, 1), ("two texts", 2, 2))  # not kept, single, pairs
+_REGRESSION = (("one text or two", 1, 2), ("one text", 1, 1), ("two texts", 2, 2))  # unknown, single, pairs
 SPREAD = "spread"  # a buffer of the head: see `settle`
-LEAST_SPREAD = 0.01  # so that rows keep their order
-_CLASSLESS = ("regression", "choice")  # kinds whose labels are no class names
+LEAST_SPREAD = 0.01  # above 0, so that rows keep their order
+_CLASSLESS = ("regression", "choice")  # kinds whose labels are not class names
 
 
 class RowFamily(Family):
@@ -96,7 +96,7 @@ class RowFamily(Family):
         return _read(_named(table_from([row], kind), "--text"), reading, reading.columns)
 
     def from_lines(self, data: str, reading: Reading) -> Read:
-        """A text a line, or JSON lines if the first line is a JSON object."""
+        """One text per line, or JSON lines if the first line is a JSON object."""
         table = _table_of_lines(data, reading)
         given = reading.columns is not None or reading.format is not None
         return _read(table, reading, reading.columns if given else remembered_names(table, reading))
@@ -176,7 +176,7 @@ class RowFamily(Family):
     def encode(
         self, rows: Sequence[Row], encoding: Encoding, labelled: bool, note: Note, progress: Progress
     ) -> Encoded:
-        """Rows as transformed sequences with numeric labels; what had to be cut is counted and said."""
+        """Rows as transformed sequences with numeric labels. What had to be cut is counted and reported."""
         from foretext.tasks.heads.supervised import Example
 
         config, tokenizer, layout = encoding.config, encoding.tokenizer, encoding.layout
@@ -192,8 +192,8 @@ class RowFamily(Family):
             examples.append(Example(sequences, number_of(row, config) if labelled else None))
         if cut:
             note(
-                f"{cut:,} of {len(rows):,} rows are longer than the context of {layout.context} tokens: "
-                f"the ends of their longest texts were cut ({lost:,} tokens)"
+                f"{cut:,} of {len(rows):,} rows are longer than the context of {layout.context} tokens: the ends of "
+                f"their longest texts were cut ({lost:,} tokens)"
             )
         return Encoded(rows, examples)
 
@@ -210,9 +210,9 @@ class RowFamily(Family):
     # -- results -----------------------------------------------------------------------------------------------------
 
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
-        """Regression: by how much predictions are drawn towards the mean, so that their squared error on these rows is
-        least, less one standard error of that: few rows show little. A model that knows little then predicts about the
-        mean, instead of scores as far apart as the labels."""
+        """For regression, chooses the factor that shrinks predictions towards the mean. It minimises the squared error
+        on these rows, less one standard error of the factor, since few rows show little. A weak model then predicts
+        values near the mean instead of scores as far apart as the labels."""
         if not config.shrinks:
             return
         table, labels = score_table(scores, config.kind), _labels(encoded)
@@ -222,7 +222,7 @@ class RowFamily(Family):
         head.get_buffer(SPREAD).fill_(min(1.0, max(LEAST_SPREAD, spread - error)))
 
     def unsettled(self, config: TaskConfig) -> str:
-        return "scores are not drawn to the mean" if config.kind == "regression" else ""
+        return "predictions are not shrunk towards the mean" if config.kind == "regression" else ""
 
     def predictions(
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
@@ -240,7 +240,7 @@ class RowFamily(Family):
         return Predictions(config.kind, [labels[index] for index in best], probabilities.tolist(), labels)
 
     def averaged(self, several: Sequence[Predictions]) -> Predictions:
-        """The mean of the probabilities and the class that has the highest, or the mean of the scores."""
+        """The mean of the probabilities and the class with the highest, or the mean of the scores."""
         first = several[0]
         if first.probabilities is None:
             return dataclasses.replace(
@@ -264,14 +264,14 @@ class RowFamily(Family):
         return float(-np.log(np.maximum(chosen, 1e-12)).mean())
 
     def merit(self, scores: Scores, loss: float, config: TaskConfig) -> float:
-        """Regression: the mean of the correlation and of 1 − the squared error of standardised scores, so that both
-        order and level count. Predicting the mean of the training rows has a squared error of about 1."""
+        """For regression: the mean of the correlation and of 1 − the squared error of standardised scores, so that both
+        order and level count. Predicting the training mean has a squared error of about 1."""
         return (
             (scores.main_value + 1.0 - loss) / 2 if config.kind == "regression" else super().merit(scores, loss, config)
         )
 
     def values(self, predictions: Predictions) -> list[Any]:
-        """Class names, numbers of choices (from 1), or scores."""
+        """Class names, choice numbers (from 1), or scores."""
         if predictions.kind == "choice":
             return [value + 1 for value in predictions.values]
         return list(predictions.values)
@@ -290,7 +290,7 @@ class RowFamily(Family):
         return table_kind(path)
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
-        assert read.table is not None, "rows to predict come with their table"
+        assert read.table is not None, "rows to predict always have a table"
         return prediction_table(read.table, predictions, notes)
 
 
@@ -308,7 +308,7 @@ def score_table(scores: Sequence[np.ndarray], kind: str) -> np.ndarray:
 
 
 def spread_of(config: TaskConfig, head: TaskHead) -> float:
-    """The factor on standardised scores before they are predictions."""
+    """The factor applied to standardised scores to get predictions."""
     return float(head.get_buffer(SPREAD)) if config.shrinks else 1.0
 
 
@@ -335,7 +335,7 @@ def _read(table: Table, reading: Reading, columns: dict[str, str] | None) -> Rea
 
 
 def _shape(reading: Reading) -> tuple[bool, str]:
-    """Whether its rows have one text each, and what to call its task in a message."""
+    """Whether its rows have one text each, and what messages call its task."""
     pairs = reading.trained is not None and reading.trained.texts == 2
     one_text = reading.kind == "classification" or (reading.kind == "regression" and not pairs)
     return one_text, "a run that was trained on pairs" if pairs else reading.kind
@@ -345,13 +345,15 @@ def _table_of_lines(data: str, reading: Reading) -> Table:
     plain, what = _shape(reading)
     lines = [line for line in text_lines(data) if line.strip()]
     brace = lines[0].lstrip().startswith("{")
-    # Several texts a row: a brace can only be meant as JSON, and the reader says what is wrong with it.
+    # With several texts per row, a brace can only mean JSON, and the reader reports what is wrong with it.
     if brace and (not plain or is_json_object(lines[0])):
         return parse_jsonl(data, "standard input")
     if not plain:
-        raise UserError(f"standard input: {what} has several texts a row: write JSON lines, or name a file")
+        raise UserError(f"standard input: {what} has several texts per row: write JSON lines, or give a file")
     if brace:
-        reading.notes.append("standard input begins with { but its first line is not a JSON object: a line is a text")
+        reading.notes.append(
+            "standard input begins with { but its first line is not a JSON object: each line is read as a text"
+        )
     return _named(table_from(lines, reading.kind), "standard input")
 
 

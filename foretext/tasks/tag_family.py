@@ -1,9 +1,9 @@
-"""Tagging: sentences with a tag for each word, from files of columns.
+"""Tagging: sentences with one tag per word, from column files.
 
-Chunk tags of any scheme are learned as IOB2; predictions are given, and scored, as the training file has them, IOB1 or
-IOB2: the entities are the same, the accuracy of words is not (`tasks/files/conll.py` and `tasks/scores/tag_metrics.py`
-say more). A sentence that is longer than the context is read in windows. A tag that was not trained on can only be
-wrong, and is counted as that.
+Chunk tags of any scheme are learned as IOB2. Predictions are written and scored as the training file has them, IOB1 or
+IOB2: the entities are the same, but the accuracy of words differs (`tasks/files/conll.py` and
+`tasks/scores/tag_metrics.py` say more). A sentence longer than the context is read in windows. A tag that does not
+occur in training can only be predicted wrongly, and counts as an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
     from foretext.tasks.heads.token_tasks import WordByWord
 
-_NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are no such columns
+_NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are not column files
 
 
 class TagFamily(Family):
@@ -56,8 +56,8 @@ class TagFamily(Family):
     def read(self, path: Path, reading: Reading) -> Read:
         if ending(path) in _NO_COLUMNS:
             raise UserError(
-                f"{path}: not a file for tagging, which reads columns with a word and its tag a line and a blank line "
-                "after each sentence; give such a file"
+                f"{path}: not a column file; tagging reads one word and its tag per line and a blank line after each "
+                "sentence; give such a file"
             )
         columns, format = reading.naming
         try:
@@ -85,13 +85,13 @@ class TagFamily(Family):
         return sentences_from(data, need_tags=reading.need_labels)
 
     def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
-        """Each text is a sentence, its words between white space."""
+        """Each text is a sentence; its words are separated by white space."""
         return Read(sentences_from(list(texts), need_tags=False, name="--text"))
 
     def from_lines(self, data: str, reading: Reading) -> Read:
-        """A sentence a line, its words between white space; or JSON lines with `words`, a list."""
+        """One sentence per line, words separated by white space; or JSON lines with `words`, a list."""
         if reading.columns:
-            raise UserError("--columns is for a file of sentences; name one, or leave it out")
+            raise UserError("--columns needs a file of sentences; give one, or leave it out")
         items: list[Any] = [line for line in text_lines(data) if line.strip()]
         if is_json_object(items[0]):
             table = parse_jsonl(data, "standard input")
@@ -108,7 +108,7 @@ class TagFamily(Family):
         odd = next((tag for own in tags for tag in own if split_tag(tag)[0] not in ("B", "I", "O")), None)
         if odd is None or not are_chunk_tags({tag for own in tags for tag in own}):
             return []
-        return [f"chunks are marked otherwise than by B, I and O ({odd!r}): learned, scored and written as IOB2"]
+        return [f"chunk tags are in a scheme other than IOB ({odd!r}): they are learned, scored and written as IOB2"]
 
     def hold_out(self, rows: Sequence[TaggedSentence], fraction: float, seed: int) -> Split[TaggedSentence]:
         return hold_out_by(rows, [" ".join(row.words) for row in rows], fraction=fraction, seed=seed)
@@ -121,7 +121,7 @@ class TagFamily(Family):
         if len(names) < 2:
             raise UserError(
                 f"all {sum(map(len, tags)):,} words to train on have the tag {names[0]!r} (first in {rows[0].where}); "
-                "give sentences with at least two tags, or name the tag's column by --columns tag=NUMBER"
+                "give sentences with at least two tags, or name the tag's column with --columns tag=NUMBER"
             )
         scheme = scheme_of(tags) if chunks else ""
         return dataclasses.replace(config, labels=names, scheme=scheme, fallback=fallback_tag(turned))
@@ -177,8 +177,8 @@ class TagFamily(Family):
             examples += [tagged_example(window, None if classes is None else classes[number]) for window in found]
         if longer:
             note(
-                f"{longer:,} of {len(rows):,} sentences are longer than the context of {layout.context} tokens: "
-                f"they are read in windows that overlap ({len(windows):,} in all)"
+                f"{longer:,} of {len(rows):,} sentences are longer than the context of {layout.context} tokens: they "
+                f"are read in overlapping windows ({len(windows):,} in all)"
             )
         if silent:
             note(f"{silent:,} words have no piece in the vocabulary: they get the tag {config.fallback!r}")
@@ -197,13 +197,14 @@ class TagFamily(Family):
 
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
         if len(texts) != 1:
-            raise UserError(f"tagging takes one sentence, spaces between its words, not {len(texts)} texts")
+            raise UserError(f"tagging takes one sentence with spaces between its words, not {len(texts)} texts")
         (row,) = sentences_from(list(texts), need_tags=False, name="TEXT")
         pieces = [encoding.tokenizer.encode(word) for word in running_words(row.words)]
         windows = tag_windows(pieces, encoding.layout)
         if not windows:
             raise UserError(
-                f"{row.where}: none of its words has a piece in the vocabulary, so nothing is read; give others"
+                f"{row.where}: none of its words has a piece in the vocabulary, so there is nothing to read; give "
+                "others"
             )
         return [window.frame.ids for window in windows]
 
@@ -232,7 +233,7 @@ class TagFamily(Family):
         for example, own in zip(encoded.examples, scores):
             tags = np.array(example.tags)
             total += _tagger(head).surprise(own, tags, example.begins)
-            count += int((tags >= 0).sum())  # the others were not trained on
+            count += int((tags >= 0).sum())  # the others do not occur in training
         return total / max(1, count)
 
     def values(self, predictions: Predictions) -> list[Any]:
@@ -240,13 +241,13 @@ class TagFamily(Family):
         return [list(own) for own in predictions.values]
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
-        raise UserError("tags have a probability for each word: predictions(data).probabilities has them")
+        raise UserError("tags have one probability per word: predictions(data).probabilities has them")
 
     def draws_confusion(self, config: TaskConfig) -> bool:
         return not are_chunk_tags(config.labels)
 
     def form(self, path: Path | None, as_json: bool) -> str:
-        """Columns, unless the ending is that of a table."""
+        """Columns, unless the file's ending is that of a table."""
         if path is None:
             return "jsonl" if as_json else "columns"
         if ending(path) in _NO_COLUMNS and ending(path) not in TABLES:
@@ -259,12 +260,12 @@ class TagFamily(Family):
         self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
     ) -> tuple[Read, Predictions]:
         if form == "columns":
-            raise UserError("--explain needs a table: name a file with --out FILE.csv, or give --json")
+            raise UserError("--explain needs a table: give a file with --out FILE.csv, or --json")
         return read, dataclasses.replace(predictions, why=why)
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
-        """Columns of word, tag (if known) and prediction; a table with a row for each word, or, as JSON lines, for each
-        sentence."""
+        """Columns of word, tag (if known) and prediction; or a table with one row per word (JSON lines: per
+        sentence)."""
         rows: list[TaggedSentence] = read.rows
         if form == "columns":
             return conll_text(rows, predictions.values)
@@ -291,10 +292,10 @@ def _tagger(head: TaskHead) -> WordByWord:
 
 
 def _tag_column(columns: dict[str, str]) -> int | None:
-    """The number of the tag's column, which `--columns tag=4` gives."""
+    """The number of the tag's column, from `--columns tag=4`."""
     for field in columns:
         if field != "tag":
-            raise UserError(f"--columns {field}=…: tagging has the field tag alone, by its number: --columns tag=4")
+            raise UserError(f"--columns {field}=…: for tagging, give only the tag's column by number: --columns tag=4")
     given = columns.get("tag")
     if given is None:
         return None
@@ -309,18 +310,19 @@ def _tags(row: TaggedSentence) -> tuple[str, ...]:
 
 
 def _turned(tags: Sequence[str], chunks: bool) -> tuple[str, ...]:
-    """Tags as they are learned."""
+    """Tags in the scheme used for training."""
     return to_iob2(tags) if chunks else tuple(tags)
 
 
 def _written(tags: Sequence[str], config: TaskConfig) -> tuple[str, ...]:
-    """Tags as they are predicted and scored."""
+    """Tags in the scheme used for predictions and scores."""
     chunks = are_chunk_tags(config.labels)
     return to_iob1(tags) if chunks and config.scheme == "iob1" else _turned(tags, chunks)
 
 
 def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> list[list[int]]:
-    """The class of each word's tag; IGNORE where it was not trained on. UserError if none that tells anything was."""
+    """The class of each word's tag; IGNORE if it does not occur in training. UserError if no tag that marks anything
+    does."""
     from foretext.batch import IGNORE
 
     chunks = are_chunk_tags(config.labels)
@@ -331,12 +333,13 @@ def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> 
     if unknown and not (counts.keys() - {OUTSIDE}) & known.keys():
         here = order_names(tag for row in rows for tag in _tags(row))
         raise UserError(
-            f"{rows[0].where}: no tag here was trained on; here are {LabelSet(here).listing()}, the model has "
-            f"{LabelSet(tuple(config.labels)).listing()}; name the tag's column (--columns tag=NUMBER) or another file"
+            f"{rows[0].where}: none of the tags here occurs in training; here are {LabelSet(here).listing()}, the "
+            f"model has {LabelSet(tuple(config.labels)).listing()}; name the tag's column (--columns tag=NUMBER) or "
+            "another file"
         )
     if unknown:
         note(
-            f"{sum(counts[tag] for tag in unknown):,} words have a tag that was not trained on and can only be wrong: "
-            f"{LabelSet(unknown).listing()}"
+            f"{sum(counts[tag] for tag in unknown):,} words have a tag that does not occur in training and can only be "
+            f"predicted wrongly: {LabelSet(unknown).listing()}"
         )
     return [[known.get(tag, IGNORE) for tag in own] for own in turned]

@@ -1,1 +1,1 @@
-"""Everything before a tensor: readers, tokenizers, vocabulary training, token shards, the order of samples."""
+"""Everything before tensors: readers, tokenizers, vocabulary training, token shards, the order of samples."""

@@ -1,33 +1,36 @@
-"""The order in which examples are seen: a pure function of (seed, epoch, index), with no state to save.
+"""The order of the examples: a pure function of (seed, epoch, index), with no state to save.
 
-Each epoch is a permutation of all examples, computed a few indices at a time: a Feistel network permutes the next
-power of four, and indices outside the range are sent through it again until they fall inside (cycle walking).
+Each epoch is a permutation of all examples, computed for a few indices at a time. A Feistel network permutes the
+numbers below the next power of four; results outside the range are permuted again until they fall inside (cycle
+walking).
 
-Contiguous streams in pieces of varying length: AWD-LSTM's variable backpropagation (Merity, Keskar and Socher 2017).
+`StreamPieces` and `PieceOrder`: contiguous streams in pieces of varying length, AWD-LSTM's variable backpropagation
+(Merity, Keskar and Socher 2017).
 
-Cut always at the same length, a text has the same few borders over which no gradient ever flows. So the length of each
-step is drawn: about `mean`, seldom about half of it, with a small deviation. All rows of a step have one length (no
-padding), each goes on where it ended, and the lengths of an epoch are drawn from (seed, epoch): the piece of a step is
-a pure function of (seed, epoch, step), and a run that goes on cuts as one that was never stopped.
+With pieces of one length, no gradient would ever flow over the same few borders of the text. So the length of each step
+is drawn: usually near `mean`, rarely near half of it, with a small deviation. All rows of a step have one length (no
+padding), and each continues where it ended. An epoch's lengths are drawn from (seed, epoch), so a step's piece is a
+pure function of (seed, epoch, step), and a resumed run cuts like an uninterrupted one.
 
 `Windows` and `StreamOrder` number windows of one length. Here an index names any piece: length · size + start, where
-size is `len(StreamPieces)`. So `StreamPieces` needs to know nothing of the rows, and the order nothing of the text.
+size is `len(StreamPieces)`. So `StreamPieces` need not know the rows, nor the order the text.
 
-A text that is read in both directions at once: half of the rows of a step read their stretches from the left, the
-other half from the right, as XLNet's bidirectional data streams do.
+`TwoWayOrder`: a text read in both directions at once. Half of a step's rows read from the left, the other half from the
+right, like XLNet's bidirectional data streams.
 
-Each direction goes through the whole text in an epoch, if as many rows read one way as the other. Window i of N is
-numbered i for the rows that read forward and 2 N − 1 − i for those that read backward, so that both kinds of row count
-upwards: a row's next window is the one whose text its memory leads to.
+Each direction covers the whole text in an epoch, if equally many rows read each way. Window i of N has number i for
+forward rows and 2 N − 1 − i for backward rows, so that both kinds of row count upwards: a row's next window is always
+the one that follows its memory.
 
-Several sources of examples in turn: labelled rows of one or more tasks, and unlabelled text (Clark et al. 2018).
+`Turns`: several sources of examples alternate, labelled rows of one or more tasks and unlabelled text (Clark et al.
+2018).
 
-Every second step is unlabelled; the others go to the tasks, a task of n rows getting a share in proportion to √n, as in
-the released code. That draws the task anew each time; here an epoch has the shares exactly, in an order of its own, so
-that a step's examples are a pure function of (seed, step) and nothing has to be remembered to go on. An epoch has as
-many labelled steps as one pass over all tasks' rows would take: with one task it is such a pass.
+Every second step is unlabelled. The others go to the tasks in proportion to √n for a task with n rows, as in the
+released code. That code draws the task at random each time; here an epoch has exactly these shares, in its own order,
+so that a step's examples are a pure function of (seed, step) and resuming needs no state. An epoch has as many labelled
+steps as one pass over all tasks' rows; with one task it is such a pass.
 
-Indices count through all sources: the tasks' rows one task after the other, then the unlabelled text.
+Indices count through all sources: the rows of the tasks, one task after the other, then the unlabelled text.
 """
 
 from __future__ import annotations
@@ -44,13 +47,13 @@ import numpy as np
 from foretext.errors import refuse_if
 from foretext.text.corpus.shards import TokenShards
 
-POOL = 100  # batches that are sorted together
+POOL = 100  # batches whose examples are sorted together
 _ROUNDS = 6
 _MASK64 = (1 << 64) - 1
 
 
 def mix64(seed: int, number: int) -> int:
-    """A well-mixed 64-bit value of two numbers (splitmix64): cheap enough for each stretch of text."""
+    """A well-mixed 64-bit value from two numbers (splitmix64), cheap enough to compute for each stretch of text."""
     z = (number + 1) * 0x9E3779B97F4A7C15 + (seed + 1) * 0xD1342543DE82EF95 & _MASK64
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK64
     z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK64
@@ -58,7 +61,7 @@ def mix64(seed: int, number: int) -> int:
 
 
 def permute(indices: np.ndarray, size: int, seed: int, epoch: int) -> np.ndarray:
-    """Where each of `indices` (int64, in [0, size)) goes in the epoch's permutation of [0, size)."""
+    """The position of each of `indices` (int64, in [0, size)) in the epoch's permutation of [0, size)."""
     half = max(1, ((size - 1).bit_length() + 1) // 2)
     keys = _round_keys(seed, epoch)
     result = _feistel(indices.astype(np.uint64), half, keys)
@@ -87,13 +90,13 @@ def _feistel(values: np.ndarray, half: int, keys: np.ndarray) -> np.ndarray:
 
 
 def drawn_number(name: str) -> int:
-    """64 bits that follow from a name."""
+    """A 64-bit number derived from a name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
 def sampled(items: Iterable[Sized], most: int, seed: int) -> list[Any]:
-    """A uniform sample of items that are drawn while they stream by, as many as have the length `most` together, in
-    their order: those with the lowest keys, which depend on the seed and an item's number only."""
+    """A uniform sample of streamed items, in their order, with total length up to `most`: those with the lowest keys,
+    which depend only on the seed and an item's number."""
     kept: list[tuple[int, int, Sized]] = []  # a heap with the largest key on top
     length = 0
     for number, item in enumerate(items):
@@ -110,12 +113,12 @@ class SampleOrder(Protocol):
     steps_per_epoch: int
 
     def batch(self, step: int) -> tuple[int, list[int]]:
-        """The epoch of a step, and its examples' indices."""
+        """The epoch of a step, and the indices of its examples."""
 
 
 class StreamOrder:
     """Contiguous streams: `batch_size` stretches of the text side by side, each read from its beginning (right to left:
-    from its end), one example a step. The few examples that are left over at the end of the text are not seen."""
+    from its end), one example per step. The few examples left over at the end of the text are not used."""
 
     def __init__(self, size: int, batch_size: int, backward: bool = False) -> None:
         self.rows = min(size, batch_size)
@@ -129,7 +132,7 @@ class StreamOrder:
 
 
 class Order:
-    """Batches of indices: step → (epoch, indices). Every epoch sees each index once; its last batch may be short."""
+    """Batches of indices: step → (epoch, indices). Every epoch has each index once; its last batch may be short."""
 
     def __init__(self, size: int, batch_size: int, seed: int) -> None:
         self.size, self.batch_size, self.seed = size, batch_size, seed
@@ -143,19 +146,21 @@ class Order:
 
 
 class LengthOrder:
-    """Batches of examples of like length: every epoch sees each index once; one batch of the last pool may be short.
+    """Batches of examples of similar length: every epoch has each index once; one batch of the last pool may be short.
 
-    A recurrent layer takes as many steps as the longest sequence of a batch has tokens, so sequences of like length
-    belong together. An epoch is permuted as everywhere and cut into pools of a hundred batches; inside a pool the
-    examples are sorted by length, cut into batches, and the batches are permuted. So an example meets others of its
-    length, but other ones in each epoch, and nothing has to be remembered to go on."""
+    A recurrent layer takes as many steps as the longest sequence of a batch has tokens, so sequences of similar length
+    belong together. An epoch is permuted as usual and cut into pools of a hundred batches. Within a pool the examples
+    are sorted by length and cut into batches, and the batches are permuted. So an example meets others of its length,
+    but different ones in each epoch, and resuming needs no state.
+    """
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int, pool: int = POOL) -> None:
-        """`lengths`: what examples are compared by, one number each."""
+        """`lengths`: the length of each example."""
         self.lengths, self.size = np.asarray(lengths, dtype=np.int64), len(lengths)
         self.batch_size, self.seed, self.pool = batch_size, seed, pool
         self.steps_per_epoch = -(-self.size // batch_size)
-        self._last: tuple[tuple[int, int], list[np.ndarray]] | None = None  # the steps of a pool follow each other
+        # a cache: consecutive steps use the same pool
+        self._last: tuple[tuple[int, int], list[np.ndarray]] | None = None
 
     def batch(self, step: int) -> tuple[int, list[int]]:
         epoch, within = divmod(step, self.steps_per_epoch)
@@ -186,7 +191,7 @@ def _check_length(shards: TokenShards, context: int) -> None:
 class Windows:
     """A token stream as windows of context + 1 ids (inputs and, shifted by one, targets), end to end.
 
-    Each epoch starts at another offset below the context, so that the borders between windows fall elsewhere.
+    Each epoch starts at a different offset below the context, so that the borders between windows move.
     """
 
     def __init__(self, shards: TokenShards, context: int, seed: int) -> None:
@@ -209,13 +214,13 @@ class Windows:
 # -- pieces of varying length ------------------------------------------------------------------------------------------
 
 
-LEAST = 5  # tokens of a piece, as in ULMFiT's released code, or the mean where that is less
-_KEY = 0x5EED  # keeps these draws apart from others of the same seed and epoch
+LEAST = 5  # shortest piece in tokens, as in ULMFiT's released code, or the mean if that is less
+_KEY = 0x5EED  # separates these draws from others with the same seed and epoch
 
 
 @dataclass(frozen=True)
 class PieceLengths:
-    """N(mean, spread), or with probability `half` N(mean / 2, spread)."""
+    """The length of a piece: N(mean, spread), or with probability `half` N(mean / 2, spread)."""
 
     mean: int
     spread: float = 5.0
@@ -234,7 +239,7 @@ class StreamPieces:
         self.shards = shards
 
     def __len__(self) -> int:
-        """How many targets there are, each at one place of the text."""
+        """The number of targets, each at one place of the text."""
         return len(self.shards) - 1
 
     def example(self, epoch: int, index: int) -> np.ndarray:
@@ -243,17 +248,17 @@ class StreamPieces:
 
 
 class PieceOrder:
-    """`batch_size` equal stretches of the text side by side, fewer where these would be shorter than a piece; each is
-    read from its beginning (right to left: from its end), a piece a step. An epoch has as many steps as pieces of the
-    mean length fit, and reads a little less than the text, as pieces are a little shorter on the average; what is left
-    over is drawn anew each epoch."""
+    """`batch_size` equal stretches of the text side by side (fewer if these would be shorter than a piece), each read
+    from its beginning (right to left: from its end), one piece per step. An epoch has as many steps as pieces of mean
+    length fit. Drawn pieces are slightly shorter on average, so a little of the text is left over, a different part in
+    each epoch."""
 
     def __init__(self, size: int, batch_size: int, lengths: PieceLengths, seed: int, backward: bool = False) -> None:
         self.size, self.lengths, self.seed, self.backward = size, lengths, seed, backward
         self.rows = min(batch_size, max(1, size // lengths.mean))
         self.stretch = size // self.rows
         self.steps_per_epoch = max(1, self.stretch // lengths.mean)
-        self._known: tuple[int, np.ndarray] | None = None  # the borders of the epoch asked for last
+        self._known: tuple[int, np.ndarray] | None = None  # cache of the borders of the last epoch
 
     def batch(self, step: int) -> tuple[int, list[int]]:
         epoch, within = divmod(step, self.steps_per_epoch)
@@ -264,9 +269,9 @@ class PieceOrder:
         return epoch, [(end - begin) * self.size + row * self.stretch + place for row in range(self.rows)]
 
     def borders(self, epoch: int) -> np.ndarray:
-        """Of an epoch's pieces, counted from where a row begins to be read: [steps + 1], rising."""
+        """The borders of an epoch's pieces, counted from where a row starts reading: [steps + 1], increasing."""
         generator = np.random.default_rng([_KEY, self.seed, epoch])
-        room = self.stretch - np.arange(self.steps_per_epoch)[::-1]  # a token at least for each piece to come
+        room = self.stretch - np.arange(self.steps_per_epoch)[::-1]  # leaves at least one token for each later piece
         ends = np.minimum(np.cumsum(self.lengths.draw(self.steps_per_epoch, generator)), room)
         return generator.integers(0, self.stretch - ends[-1], endpoint=True) + np.concatenate([[0], ends])
 
@@ -276,9 +281,9 @@ class PieceOrder:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Ids in the order of the text, and whether they are read from the right. `segments`: the kind of each, where there
-    is more than one kind; `apart`: which of them are no text but stand round it; `kept`: how many of those that are
-    read first are remembered, None: all."""
+    """Ids in text order, and whether they are read from the right. `segments`: the segment of each, if there is more
+    than one; `apart`: which of them are special tokens; `kept`: how many of those read first are remembered (None:
+    all)."""
 
     ids: np.ndarray
     backward: bool = False
@@ -288,7 +293,7 @@ class Stretch:
 
 
 class TwoWays:
-    """Windows without the target after their last token: a model that is asked about its own places needs none."""
+    """Windows without the target after their last token: a model that predicts its own positions needs none."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
@@ -302,12 +307,13 @@ class TwoWays:
 
 
 class TwoWayOrder:
-    """`batch_size` stretches side by side, the first half (of an odd number the larger) read from the left, the others
-    from the right; one window of each a step. An epoch ends with the forward rows: what is then left over of a
-    direction is not seen in it, of an odd number of rows also the share of a backward row that there is not."""
+    """`batch_size` stretches side by side: the first half (with an odd number, the larger part) is read from the left,
+    the others from the right, one window of each per step. An epoch ends with the forward rows. What a direction has
+    left over is not used in that epoch; with an odd number of rows, this includes the share of the missing backward
+    row."""
 
     def __init__(self, size: int, batch_size: int) -> None:
-        """`size`: of `TwoWays`."""
+        """`size`: that of `TwoWays`."""
         self.windows = size // 2
         self.forward = min(self.windows, -(-batch_size // 2))
         self.backward = min(self.windows, batch_size // 2)
@@ -337,8 +343,8 @@ class Turns:
         self._last: tuple[int, np.ndarray] | None = None
 
     def turn(self, step: int) -> tuple[int, int]:
-        """Which source a step is about (the tasks by number, then the unlabelled text), and which step of its own it
-        is."""
+        """The source of a step (the tasks by number, then the unlabelled text), and the number of the step within that
+        source."""
         turn, odd = divmod(step, 2) if self.with_unlabelled else (step, 0)
         if odd:
             return len(self.sources) - 1, turn

@@ -1,1 +1,1 @@
-"""One loop for pre-training and fine-tuning, and the run directory that it writes."""
+"""The one loop for pre-training and fine-tuning, and the run directory that it writes."""

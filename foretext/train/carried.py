@@ -1,8 +1,8 @@
-"""What an objective carries from step to step (Transformer-XL's memory, BPTT's hidden state), as a checkpoint has it.
+"""State carried from step to step (Transformer-XL's memory, the hidden state of BPTT), as a checkpoint stores it.
 
 A state is a tensor, or tuples and string-keyed dictionaries of states; the first axis of each tensor is the rows. Each
-micro-batch of a step has a state of its own: its rows go on where the same rows of the step before ended, however a
-step is split. A run may go on in micro-batches of another size, and `split_again` hands each row its own state then.
+micro-batch of a step has its own state: its rows continue where the same rows of the previous step ended, however a
+step is split. A resumed run may use another micro-batch size; `split_again` then gives each row its own state.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from foretext.nn.trunk import FOREIGN, check_names, check_tensor
 
 
 def on_its_own(state: Any) -> Any:
-    """The same state without the rest of what it is a part of: a memory is the end of a longer tensor, all of which
-    would be held with it from step to step."""
+    """A copy of the state. A memory is the end of a longer tensor, and without the copy the whole tensor would be
+    kept."""
 
     def alone(tensor: Tensor) -> Tensor:
         whole = tensor.untyped_storage().nbytes() <= tensor.numel() * tensor.element_size()
@@ -30,7 +30,8 @@ def on_its_own(state: Any) -> Any:
 
 
 def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
-    """The states of micro-batches of so many rows, the last perhaps of fewer, from those of micro-batches of any."""
+    """Regroups the states of micro-batches of any size into micro-batches of so many rows (the last one may have
+    fewer)."""
     parts = [dict(_leaves(states[number])) for number in sorted(states)]
     if not parts:
         return {}
@@ -43,8 +44,8 @@ def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """The rows of all. A memory that is not full yet may be shorter in one than in another; what it holds stands at its
-    right end."""
+    """The rows of all states. Memories that are not full yet may differ in length; their contents are at the right
+    end."""
     if parts[0].ndim < 2:
         return torch.cat(list(parts))
     longest = max(part.shape[1] for part in parts)
@@ -62,19 +63,22 @@ def to_tensors(states: Mapping[int, Any]) -> dict[str, Tensor]:
 
 
 def _leaves(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a state by their paths in it, as `/2/hidden`; a state that is one tensor has an empty path."""
+    """The tensors of a state by their paths in it, such as `/2/hidden`. A state that is a single tensor has an empty
+    path."""
     if isinstance(state, Tensor):
         yield path, state
         return
     items = list(enumerate(state)) if isinstance(state, tuple) else list(state.items())
-    assert items, "an empty state cannot be kept; carry none instead"
+    assert items, "an empty state cannot be saved; carry none instead"
     for key, part in items:
-        assert isinstance(key, int) or not (key.isdigit() or "/" in key), f"{key!r}: not a name for a part of a state"
+        assert isinstance(key, int) or not (key.isdigit() or "/" in key), (
+            f"{key!r}: not a valid name for a part of a state"
+        )
         yield from _leaves(part, f"{path}/{key}")
 
 
 def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[int, Any]:
-    """The reverse of `to_tensors`: numbered parts are tuples, named ones dictionaries."""
+    """The inverse of `to_tensors`: numbered parts become tuples, named ones dictionaries."""
     own: dict[int, dict[str, Tensor]] = {}
     for path, tensor in tensors.items():
         number, slash, rest = path.partition("/")
@@ -83,7 +87,7 @@ def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[in
 
 
 def _grown(leaves: Mapping[str, Tensor], rows: slice | None = None) -> Any:
-    """The reverse of `_leaves`; with `rows` of these only, by themselves."""
+    """The inverse of `_leaves`; with `rows`, a copy of only these rows."""
     if "" in leaves:
         return leaves[""] if rows is None else leaves[""][rows].clone()
     branches: dict[str, dict[str, Tensor]] = {}
@@ -96,9 +100,9 @@ def _grown(leaves: Mapping[str, Tensor], rows: slice | None = None) -> Any:
 
 
 def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: int, where: str) -> None:
-    """UserError unless these are the states of micro-batches that have `rows` rows in all. `new` is the state of one
-    row that has read nothing; where it has an empty axis, a memory, any length up to `longest` will do. None: nothing
-    is carried."""
+    """UserError unless these are the states of micro-batches with `rows` rows in all. `new` is the state of one row
+    that has read nothing; where it has an empty axis, any memory length up to `longest` is valid. None: nothing is
+    carried."""
     wanted = {} if new is None else dict(_leaves(new))
     numbers = {path.partition("/")[0] for path in tensors}
     parts = {str(number) for number in range(len(numbers))}
@@ -106,17 +110,18 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: i
     found = 0
     for number in sorted(parts):
         found += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
-    refuse_if(found != rows, f"{where}: states of {found} rows instead of {rows}; {FOREIGN}")
+    refuse_if(found != rows, f"{where}: states of {found} rows, not {rows}; {FOREIGN}")
 
 
 def _check_part(own: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest: int, where: str, number: str) -> int:
-    """How many rows the state of one micro-batch has; UserError if its tensors are not like those that are wanted."""
+    """The number of rows in one micro-batch's state; UserError if its tensors do not have the expected shapes."""
     first = next(iter(own.values()))
     rows = len(first) if first.ndim else 0
     length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
     memories = {name for name, like in wanted.items() if like.ndim > 1 and like.shape[1] == 0}
     refuse_if(
-        length > longest and memories, f"{where}: a memory of {length} tokens instead of at most {longest}; {FOREIGN}"
+        length > longest and memories,
+        f"{where}: a memory of {length} tokens, but at most {longest} are allowed; {FOREIGN}",
     )
     for name, tensor in own.items():
         like = wanted[name]

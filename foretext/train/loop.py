@@ -1,8 +1,8 @@
 """The one training loop, for pre-training and fine-tuning. It knows no system, no task and no loss by name.
 
-Exact by construction: the samples of a step are a pure function of (seed, step), random numbers are drawn from a
+Resuming is exact by construction: the samples of a step are a pure function of (seed, step), random numbers come from a
 generator seeded anew for each (seed, step, micro-batch), and everything else that a step depends on is in the
-checkpoint. So a run that was killed and went on ends in the same weights, bit for bit, as one that was never stopped.
+checkpoint. So a run that was killed and resumed ends with the same weights, bit for bit, as an uninterrupted one.
 
 Counts are added up over all micro-batches of a step before the first backward pass, so that splitting a batch cannot
 change its gradient.
@@ -37,18 +37,18 @@ from foretext.train.optim import Optimizer, clip_gradients, rate_at
 
 REPORT_SECONDS = 1.0
 EVALUATION_SHARE = 0.05
-SAVE_SHARE = 0.1  # of a budget in minutes: what a kill can cost
-LOST_SHARE = 0.5  # of a budget in minutes: what kills before the first checkpoint can cost
+SAVE_SHARE = 0.1  # of a budget in minutes: the most that a kill can cost
+LOST_SHARE = 0.5  # of a budget in minutes: the most that kills before the first checkpoint can cost
 OPTIMIZER = "training/optimizer.safetensors"
-CURRENT = "training/current.safetensors"  # the weights to go on with, where model.safetensors has the best ones
+CURRENT = "training/current.safetensors"  # the weights to resume from, if model.safetensors has the best ones
 CARRIED = "training/state.safetensors"
-AVERAGE = "training/average.safetensors"  # averaged weights and how many have gone into them
-UNDONE = "undone"  # marks a line of the log about a step that was made after the checkpoint gone on from
+AVERAGE = "training/average.safetensors"  # averaged weights, and how many steps went into them
+UNDONE = "undone"  # marks a log line about a step that a resume has undone
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What is learned from, until a part of the budget is spent."""
+    """What is learned from until a share of the budget is spent."""
 
     example: Callable[[int, int], Any]  # (epoch, index) → example; a pure function
     order: SampleOrder
@@ -59,19 +59,19 @@ class Stage:
 
 @dataclass(frozen=True)
 class Job:
-    """Everything that one training run is made of."""
+    """Everything that one training run consists of."""
 
     trunk: Trunk
     objective: Objective
-    stages: tuple[Stage, ...]  # one after the other; the last to the end
+    stages: tuple[Stage, ...]  # one after the other; the last one runs to the end
     optimizer: Optimizer
     config: TrainingConfig
     budget: Budget
     seed: int
     device: torch.device
     evaluate_every: int | None = None  # steps; None: `config.evaluations` times over the budget
-    keep_best: str | None = None  # name of the validation figure (more is better) whose best weights are kept
-    carried: int = 0  # numbers that the objective carries from step to step, of all rows
+    keep_best: str | None = None  # validation metric (higher is better) whose best weights are kept
+    carried: int = 0  # numbers that the objective carries from step to step, over all rows
 
 
 def step_seed(seed: int, step: int, part: int) -> int:
@@ -80,8 +80,8 @@ def step_seed(seed: int, step: int, part: int) -> int:
 
 
 def _seed(seed: int, device: torch.device) -> None:
-    """`torch.manual_seed`. A CPU draws from one generator; before it comes to that, the function keeps the text of its
-    caller's stack for each kind of accelerator that is not in use, which takes longer than a small step."""
+    """`torch.manual_seed` without its overhead. A CPU run uses one generator, but torch's function also stores the
+    caller's stack as text for each kind of unused accelerator, which takes longer than a small step."""
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
@@ -89,7 +89,7 @@ def _seed(seed: int, device: torch.device) -> None:
 
 
 class Loop:
-    """Runs a `Job` to the end of its budget, writing checkpoints through `writer` (None: keep nothing on disk)."""
+    """Runs a `Job` to the end of its budget and writes checkpoints through `writer` (None: writes nothing)."""
 
     def __init__(self, job: Job, writer: RunWriter | None, reporter: Reporter, stopping: StopRequest) -> None:
         self.job = job
@@ -104,15 +104,15 @@ class Loop:
         self.carried: dict[int, Any] = {}  # micro-batch → state for the same rows in the next step
         self._started = self._last_saved = self._last_reported = time.perf_counter()
         self._evaluations = 0
-        self._evaluation_seconds = 0.0  # of the last one
-        self._evaluating = 0.0  # of all
+        self._evaluation_seconds = 0.0  # of the last validation
+        self._evaluating = 0.0  # of all validations
         self._step_seconds = 0.0
         self._running: dict[str, list[float]] = {}
 
     # -- one step --------------------------------------------------------------------------------------------------
 
     def stage(self) -> Stage:
-        """The one that the position is in."""
+        """The stage of the current position."""
         return self.job.stages[self._stage_number()]
 
     def _stage_number(self) -> int:
@@ -120,7 +120,7 @@ class Loop:
         return next((number for number, stage in enumerate(stages) if progress < stage.until), len(stages) - 1)
 
     def batches(self, step: int, stage: Stage | None = None) -> tuple[int, list[Batch], list[int]]:
-        """The micro-batches of a step, in the stage of now if no other is said."""
+        """The micro-batches of a step, by default in the current stage."""
         job, stage = self.job, stage or self.stage()
         epoch, indices = stage.order.batch(step)
         parts: list[Batch] = []
@@ -131,8 +131,8 @@ class Loop:
         return epoch, parts, indices
 
     def gradients(self, step: int, parts: Sequence[Batch]) -> dict[str, float]:
-        """Adds the gradient of the step's loss to the parameters; returns the mean of each named loss that the step is
-        about."""
+        """Adds the gradient of the step's loss to the parameters. Returns the mean of each named loss that the step has
+        targets for."""
         job = self.job
         totals: dict[str, float] = {}
         for batch in parts:
@@ -152,7 +152,7 @@ class Loop:
                     terms.append(job.objective.weights[name] * loss.total / totals[name])
                     means[name] += float(loss.total.detach()) / totals[name]
             total = torch.stack(terms).sum() if terms else None
-            if total is not None and total.requires_grad:  # not where all that it depends on is frozen
+            if total is not None and total.requires_grad:  # false if everything that it depends on is frozen
                 total.backward()
         return {name: means[name] for name in job.objective.weights if totals[name]}
 
@@ -166,7 +166,7 @@ class Loop:
         rate = self._rate()
         job.optimizer.thaw(position.step)
         if position.stage != number or position.step % stage.order.steps_per_epoch == 0:
-            self.carried = {}  # the streams begin again, or are others
+            self.carried = {}  # the streams start again, or are new ones
         position.stage = number
         carried = dict(self.carried)
         losses = self.gradients(position.step, parts)
@@ -176,7 +176,7 @@ class Loop:
             if self.average is not None:
                 self.average.update()
         else:
-            self.carried = carried  # the new one is likely not finite either
+            self.carried = carried  # the new state is probably not finite either
             self._bad_step(epoch, indices, losses, norm)
         job.optimizer.zero_grad()
         position.step += 1
@@ -188,24 +188,24 @@ class Loop:
         return rate_at(self.job.config, self.job.budget.progress(position), position.step, position.halvings)
 
     def _bad_step(self, epoch: int, indices: list[int], losses: dict[str, float], norm: float) -> None:
-        """No update; the samples are kept; a bounded number of such steps is passed over."""
+        """Skips the update of a step with a non-finite loss, logs its samples, and stops after a limited number of such
+        steps."""
         self.position.bad_steps += 1
         shown = {name: str(loss) for name, loss in losses.items()}  # JSON has no NaN
         self._log({"bad_step": {"epoch": epoch, "samples": indices, "losses": shown, "norm": str(norm)}})
         where = f"; its samples are in {self.writer.run.path / 'metrics.jsonl'}" if self.writer else ""
         refuse_if(
             self.position.bad_steps > self.job.config.bad_steps,
-            f"step {self.position.step}: the loss or its gradient is not finite "
-            f"({self.position.bad_steps} such steps so far){where}; lower the rate "
-            "(--set training.rate=…) and go on with --resume",
+            f"step {self.position.step}: the loss or its gradient is not finite ({self.position.bad_steps} such steps "
+            f"so far){where}; lower the rate (--set training.rate=…) and continue with --resume",
             code=EXIT_NOT_FINITE,
         )
-        self.reporter.note(f"step {self.position.step}: loss or gradient not finite; no update was made{where}")
+        self.reporter.note(f"step {self.position.step}: the loss or its gradient is not finite; update skipped{where}")
 
     # -- the run ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Position:
-        """Trains to the end of the budget. A signal ends it early, after a checkpoint, with `Interrupted`."""
+        """Trains to the end of the budget. A signal ends training early with a checkpoint and `Interrupted`."""
         job, position = self.job, self.position
         self._started = time.perf_counter() - position.seconds
         self._evaluations = self._due_evaluations()
@@ -231,7 +231,7 @@ class Loop:
         return position
 
     def _save_every(self) -> float:
-        """Seconds between checkpoints; of a budget in minutes at most `SAVE_SHARE` of it."""
+        """Seconds between checkpoints; for a budget in minutes at most `SAVE_SHARE` of it."""
         minutes = self.job.budget.minutes
         every = self.job.config.save_seconds
         return every if minutes is None else min(every, SAVE_SHARE * 60.0 * minutes)
@@ -245,9 +245,9 @@ class Loop:
         return int(self.job.budget.progress(self.position) * self.job.config.evaluations)
 
     def _affordable(self) -> bool:
-        """Of a budget in minutes, validation may take `EVALUATION_SHARE` and no more."""
+        """With a budget in minutes, validation may take `EVALUATION_SHARE` of it."""
         if self.job.budget.spent(self.position, self._evaluation_seconds):
-            return False  # the closing evaluation is next
+            return False  # the final validation comes next
         if self.job.budget.minutes is None or not self._evaluation_seconds:
             return True
         return self._evaluating + self._evaluation_seconds <= EVALUATION_SHARE * self.position.seconds
@@ -256,7 +256,7 @@ class Loop:
         self._evaluate()
         if self.best is not None or self.average is not None:
             self.model.load_state_dict(self._predicting() if self.best is None else self.best)
-        self._check_weights()  # also where nothing is written
+        self._check_weights()  # even if nothing is written
         self.position.finished = True
         self.save()
 
@@ -302,7 +302,7 @@ class Loop:
         self._clock()
 
     def _halve(self, loss: float) -> None:
-        """The rate is halved when a validation loss is higher than the one before it, and each time from then on."""
+        """Halves the rate when the validation loss has risen, and at every validation after that."""
         position = self.position
         if position.halvings or (position.last_loss is not None and loss > position.last_loss):
             position.halvings += 1
@@ -314,27 +314,26 @@ class Loop:
         self.position.seconds = time.perf_counter() - self._started
 
     def _averaged(self) -> AbstractContextManager[None]:
-        """Inside, the model has the weights that predict."""
+        """Inside the block, the model has the weights used for prediction."""
         return nullcontext() if self.average is None else self.average.swapped()
 
     def _predicting(self) -> dict[str, Tensor]:
-        """A copy of the weights that predict: the averaged ones where there are any."""
+        """A copy of the weights used for prediction: the averaged ones if there are any."""
         with self._averaged():
             return {key: tensor.detach().clone() for key, tensor in self.model.state_dict().items()}
 
     def _check_weights(self) -> None:
-        """A model of numbers that are none is worth nothing: no checkpoint is made of it."""
+        """UserError for NaN or infinite weights: a checkpoint of them would be worthless."""
         for name, parameter in self.model.named_parameters():
             refuse_if(
                 not bool(torch.isfinite(parameter).all()),
-                f"step {self.position.step}: {name} holds numbers that are not finite, so nothing more is saved; "
-                "lower the rate (--set training.rate=…) and start again, or go on from the last checkpoint with "
-                "--resume",
+                f"step {self.position.step}: {name} holds non-finite numbers, so nothing more is saved; lower the "
+                "rate (--set training.rate=…) and start again, or continue from the last checkpoint with --resume",
                 code=EXIT_NOT_FINITE,
             )
 
     def save(self) -> None:
-        """A checkpoint. `model.safetensors` is what a user loads: the best weights so far if they are kept."""
+        """Writes a checkpoint. `model.safetensors` is what a user loads: the best weights so far, if these are kept."""
         self._last_saved = time.perf_counter()
         if self.writer is None:
             return
@@ -362,8 +361,8 @@ class Loop:
         self.writer.commit(files)
 
     def _minutes_spent(self, run: RunDirectory) -> float:
-        """Of a budget in minutes, the seconds that the log saw, also those after the last checkpoint: they are gone.
-        At most `LOST_SHARE` of the budget is counted before there is any checkpoint: something is left to train in."""
+        """Seconds already spent of a budget in minutes, from the log; those after the last checkpoint count too. Before
+        the first checkpoint at most `LOST_SHARE` of the budget is counted, so that some is left for training."""
         if self.job.budget.minutes is None:
             return 0.0
         logged = (record.get("seconds") for record in run.metrics() if UNDONE not in record)
@@ -372,8 +371,8 @@ class Loop:
         return min(spent, whole if has_begun(run) else LOST_SHARE * whole)
 
     def restore(self) -> bool:
-        """Goes back to the checkpoint in the run directory, and the log with it; False (and an empty log, but for bad
-        steps) if there is none yet."""
+        """Restores the checkpoint in the run directory and its log. If there is none, returns False and empties the
+        log, except for bad steps."""
         assert self.writer is not None
         run = self.writer.run
         spent = self._minutes_spent(run)
@@ -397,7 +396,7 @@ class Loop:
         if run.has(CARRIED):
             self.carried = self._carried_in(run)
         self._cut_log(self.position.metrics_bytes)
-        self.reporter.note(f"going on at step {self.position.step:,}")
+        self.reporter.note(f"resuming at step {self.position.step:,}")
         return True
 
     def _weights(self, run: RunDirectory, name: str) -> dict[str, Tensor]:
@@ -406,10 +405,10 @@ class Loop:
         return tensors
 
     def _carried_in(self, run: RunDirectory) -> dict[int, Any]:
-        """What the last step left, in the stage that it was in, which may be over."""
+        """The carried state of the last step, which may belong to an earlier stage."""
         stage = self.job.stages[min(self.position.stage, len(self.job.stages) - 1)]
         tensors, where = run.load_tensors(CARRIED), str(run.path / CARRIED)
-        self.model.train()  # what is carried in training may be other than in evaluation
+        self.model.train()  # state carried in training may differ from that in evaluation
         trunk = self.job.trunk
         new = trunk.new_state(1) if self.job.objective.carries_state else None
         rows = len(stage.order.batch(max(0, self.position.step - 1))[1])
@@ -417,8 +416,8 @@ class Loop:
         return split_again(from_tensors(tensors, self.job.device), stage.micro_batch)
 
     def _cut_log(self, size: int) -> None:
-        """Back to where the checkpoint left the log. The samples of bad steps made since are kept, once for each step,
-        and marked: a run that stopped because of them is told to go on, and they are what tells why."""
+        """Truncates the log to its length at the checkpoint. Samples of bad steps after it are kept once and marked: a
+        run that stopped because of them is told to resume, and they show why it stopped."""
         assert self.writer is not None
         bad = {row.get("step"): row for row in self.writer.log.rows_after(size, "bad_step")}
         self.writer.log.truncate(size)

@@ -1,28 +1,29 @@
-"""Optimisers and their rates: AdamW with decay on matrices only, Muon for the matrices between states, LAMB, SGD.
+"""Optimisers and learning rates: AdamW with decay on matrices only, Muon for the matrices between states, LAMB, SGD.
 
 Muon (Jordan et al. 2024) replaces a matrix's momentum by the nearest orthogonal matrix, found by five Newton–Schulz
-steps. torch's own computes them in bf16, which a CPU without bf16 units does hundreds of times slower than fp32; here
-they run in the weights' own precision, and matrices of one shape are handled as one batch. The update is scaled by
-.2·√max(m, n), so that its size is that of an Adam update and one learning rate serves both (Liu et al. 2025). It is for
-matrices that make states of states: those of the blocks, and the dense layers before, behind and on top of them, which
-Adam at the rate of the embeddings spoils. Embeddings and what is a row for each class or token are Adam's.
+steps. torch's own version computes them in bf16, which is hundreds of times slower than fp32 on a CPU without bf16
+units. Ours computes in the weights' own precision and batches matrices of one shape. The update is scaled by .2·√max(m,
+n), the size of an Adam update, so that one learning rate serves both (Liu et al. 2025). Muon trains the matrices that
+map states to states: those of the blocks, and the dense layers before, behind and on top of them, which Adam at the
+embeddings' rate spoils. Embeddings and matrices with one row per class or token use Adam.
 
-LAMB (You et al. 2019) is Adam whose update of each matrix, decay included, is scaled to the matrix's own norm, for
-large batches. Norms and biases, which are not decayed either, are updated as Adam would, as in the released code. Both
-means are corrected for their start at zero, as in the paper's algorithm; ALBERT's released code leaves that out.
+LAMB (You et al. 2019) is Adam for large batches: the update of each matrix, decay included, is scaled to the matrix's
+own norm. Norms and biases, which have no decay, are updated as in Adam, as in the released code. Both means are
+corrected for starting at zero, as in the paper's algorithm; ALBERT's released code leaves this out.
 
-Queries, keys and values are one tensor here and three matrices in the papers: Muon and LAMB treat them as three.
+Queries, keys and values are one tensor here and three matrices in the papers. Muon and LAMB treat them as three.
 
-SGD is v ← β₁ v + g, w ← w − rate · v, the decay of matrices decoupled as AdamW's is; without momentum it keeps nothing.
+SGD is v ← β₁ v + g, w ← w − rate · v, with weight decay on matrices decoupled as in AdamW; without momentum it keeps no
+state.
 
 State is kept by parameter name, as tensors only, so that a checkpoint is a safetensors file.
 
-The learning rate is a function of how much of the budget is spent, so that a budget in minutes ends like one in steps:
-linear warm-up to the peak, then from the peak down to the end of the budget. Nothing is remembered from step to step:
-the rate depends on the position alone, so that a run that goes on has the rates of one that was never stopped. Two
-schedules of the recurrent systems do not look at the budget. `halving` (CoVe's): the rate stays until a validation loss
-is higher than the one before it, is halved then, and once more after every epoch; how often it has been is part of the
-position. `root` (cross-view training's released code): 1 / (1 + .005 √step) of the rate, the warm-up on top.
+The learning rate is a function of the share of the budget that is spent, so that a budget in minutes ends like one in
+steps: linear warm-up to the peak, then decay until the end of the budget. It depends on the position alone, so that a
+resumed run has the same rates as an uninterrupted one. Two schedules of recurrent systems ignore the budget. `halving`
+(CoVe): constant until a validation loss is higher than the one before, then halved at once and after every further
+epoch; the number of halvings is part of the position. `root` (the released code of cross-view training): 1 / (1 + .005
+√step) of the rate, times the warm-up.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ from foretext.systems.base import TrainingConfig
 
 MOMENTUM = 0.95
 ROOT_DECAY = 0.005
-_ADAPTIVE = "trunk.adaptive."  # what begins so is an adaptive softmax, all of which predicts
+_ADAPTIVE = "trunk.adaptive."  # prefix of an adaptive softmax, which belongs to the output layer
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 NEWTON_SCHULZ_STEPS = 5
-BETWEEN_STATES = frozenset(("blocks", "project", "dense", "pooler"))  # modules whose matrices Muon takes
+BETWEEN_STATES = frozenset(("blocks", "project", "dense", "pooler"))  # modules whose matrices Muon trains
 
 
 @dataclass
 class Group:
-    """Parameters that share a rate factor and thaw at one step. A name may be that of some rows of a parameter
+    """Parameters that share a rate factor and thaw at one step. A name may stand for some rows of a parameter
     (`split_rows`)."""
 
     names: list[str]
@@ -60,16 +61,16 @@ class Group:
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows of a parameter, which learn as if they were a parameter of their own."""
+    """Some rows of a parameter, trained like a parameter of their own."""
 
-    name: str  # the parameter's
+    name: str  # of the parameter
     first: int
     last: int  # exclusive
 
 
 def split_rows(groups: list[Group], name: str, first: int, rows: int) -> dict[str, Rows]:
-    """Takes the rows of a parameter from `first` on out of its group and puts them into the last one, the head's: they
-    are as new as the head. The parts by their names."""
+    """Moves the rows of a parameter from `first` on into the last group, the head's: they are as new as the head.
+    Returns the parts by name."""
     parts = {f"{name}[:{first}]": Rows(name, 0, first), f"{name}[{first}:]": Rows(name, first, rows)}
     old_name, new_name = parts
     for group in groups:
@@ -88,7 +89,7 @@ class Optimizer:
         groups: list[Group],
         rows: Mapping[str, Rows] | None = None,
     ) -> None:
-        """`rows`: what the names in `groups` mean that are not those of whole parameters."""
+        """`rows`: the row ranges behind those names in `groups` that are not whole parameters."""
         self.config = config
         self.parameters = dict(parameters)
         self.groups = groups
@@ -99,8 +100,8 @@ class Optimizer:
         self.state: dict[str, Tensor] = {}
 
     def thaw(self, step: int) -> None:
-        """Freezes what does not learn at `step`: it gets no gradient, costs none, and has no part in clipping. Of a
-        parameter of which only some rows learn, the others get a gradient that is not used."""
+        """Freezes what does not learn at `step`: it gets no gradient, costs nothing, and does not count in clipping. If
+        only some rows of a parameter learn, the gradient of the others is ignored."""
         self.learning = [group for group in self.groups if step >= group.thaws_at]
         live = {self._parameter(name) for group in self.learning for name in group.names}
         for name, parameter in self.parameters.items():
@@ -110,7 +111,7 @@ class Optimizer:
         return self.rows[name].name if name in self.rows else name
 
     def _part(self, name: str, whole: Tensor) -> Tensor:
-        """Of a parameter, or of its gradient, what goes by this name."""
+        """The part of a parameter, or of its gradient, with this name."""
         rows = self.rows.get(name)
         return whole if rows is None else whole[rows.first : rows.last]
 
@@ -126,13 +127,13 @@ class Optimizer:
         return [name for name in group.names if self.parameters[self._parameter(name)].grad is not None]
 
     def gradients(self) -> list[Tensor]:
-        """Of all that learns now, in the order of the parameters."""
+        """The gradients of everything that learns now, in the order of the parameters."""
         live = [name for group in self.learning for name in self._live(group)]
         place = {name: number for number, name in enumerate(self.parameters)}
         return [self._gradient(name) for name in sorted(live, key=lambda name: place[self._parameter(name)])]
 
     def step(self, rate: float) -> None:
-        """One update from the gradients that are there."""
+        """One update from the current gradients."""
         for group in self.learning:
             live = self._live(group)
             rest = [name for name in live if name not in self.muon]
@@ -146,7 +147,8 @@ class Optimizer:
 
     @torch.no_grad()
     def _adamw(self, names: list[str], rate: float) -> None:
-        """Adam with decoupled decay; torch's fused kernel, one call for the decayed and one for the others."""
+        """Adam with decoupled decay: torch's fused kernel, one call for the decayed parameters and one for the
+        others."""
         config = self.config
         for decayed in (True, False):
             chosen = [name for name in names if (self._weight(name).dim() > 1) == decayed]
@@ -200,7 +202,7 @@ class Optimizer:
             parameter.add_(update, alpha=-rate)
 
     def _kinds(self, name: str) -> tuple[str, ...]:
-        """The tensors that are kept for a parameter."""
+        """The state tensors kept for a parameter."""
         if self.config.optimizer == "sgd":
             return ("momentum",) if self.config.beta1 > 0 else ()
         return ("momentum",) if name in self.muon else ("exp_avg", "exp_avg_sq", "step")
@@ -241,8 +243,9 @@ class Optimizer:
         return dict(self.state)
 
     def load_state(self, tensors: Mapping[str, Tensor], where: str = "state of the optimiser", count: int = 0) -> None:
-        """What `state_tensors` gave, read from `where`. UserError if it does not fit: the fused kernels check nothing.
-        A parameter that has not learned yet has no state; `count` says how many tensors there were (0: not known)."""
+        """Loads the output of `state_tensors`, read from `where`. UserError if it does not fit: the fused kernels check
+        nothing. A parameter that has not learned yet has no state; `count` is the number of tensors that were saved (0:
+        unknown)."""
         names = {name for group in self.groups for name in group.names}
         begun = {key.rpartition("/")[0] for key in tensors} & names
         wanted = {f"{name}/{kind}": self._weight(name) for name in begun for kind in self._kinds(name)}
@@ -250,7 +253,9 @@ class Optimizer:
         for key, parameter in wanted.items():
             shape, dtype = ((), torch.float32) if key.endswith("/step") else (parameter.shape, parameter.dtype)
             check_tensor(tensors[key], shape, dtype, f"{where}: {key}")
-        refuse_if(count and len(tensors) != count, f"{where}: {len(tensors)} tensors instead of {count}; {FOREIGN}")
+        refuse_if(
+            count and len(tensors) != count, f"{where}: {len(tensors)} tensors, but {count} were saved; {FOREIGN}"
+        )
         self.state = {key: tensors[key].to(parameter.device).clone() for key, parameter in wanted.items()}
 
 
@@ -270,8 +275,8 @@ def _orthogonalise(matrices: Tensor) -> Tensor:
 
 
 def clip_gradients(gradients: list[Tensor], limit: float) -> float:
-    """Scales them so that their joint norm is at most `limit`; returns the norm before."""
-    if not gradients:  # a step without a single target
+    """Scales the gradients so that their joint norm is at most `limit`; returns the norm before."""
+    if not gradients:  # a step without targets
         return 0.0
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
     if limit and bool(norm > limit):
@@ -294,10 +299,12 @@ def make_optimizer(
     rate_decay: float = 1.0,
     predicting: tuple[str, ...] = (),
 ) -> Optimizer:
-    """Every parameter learns from the start: all at one rate, or each group at 1/`rate_decay` of the one above.
+    """The optimiser. Every parameter learns from the start, all at one rate, or each group at 1/`rate_decay` of the one
+    above.
 
-    `predicting`: the embeddings of a system whose output layer they are too. They belong to the top, as in ULMFiT's
-    released code, and so does an adaptive softmax; only a classifier has them at the bottom."""
+    `predicting`: the embeddings, if they are also the output layer. They then belong to the top group, as in ULMFiT's
+    released code, and so does an adaptive softmax. In a classifier they belong to the bottom.
+    """
     parameters = {f"trunk.{name}": p for name, p in trunk.named_parameters()}
     parameters |= {f"task.{name}": p for name, p in objective.named_parameters()}
     if rate_decay == 1.0:
@@ -313,8 +320,8 @@ def make_optimizer(
 
 
 def rate_at(config: TrainingConfig, progress: float, step: int, halvings: int = 0) -> float:
-    """The rate at `progress` (0 … 1 of the budget). Warm-up counts steps if `warmup_steps` is set, the budget
-    otherwise."""
+    """The rate at `progress` (0 … 1 of the budget). Warm-up counts steps if `warmup_steps` is set, otherwise the
+    budget."""
     progress = min(max(progress, 0.0), 1.0)
     peak = config.rate * 0.5**halvings
     if config.schedule == "root":
@@ -323,18 +330,18 @@ def rate_at(config: TrainingConfig, progress: float, step: int, halvings: int = 
         warm = min(1.0, (step + 1) / config.warmup_steps)
         rest = _rest_after_steps(progress, step, config.warmup_steps - 1)
     else:
-        # The first step of a budget in minutes stands at progress 0; a rate of exactly 0 would waste it.
+        # The first step of a budget in minutes has progress 0; a rate of exactly 0 would waste it.
         warm = min(1.0, max(progress, 1e-3) / config.warmup) if config.warmup else 1.0
         rest = max(0.0, (progress - config.warmup) / (1.0 - config.warmup)) if config.warmup < 1.0 else 0.0
     return peak * min(warm, _shape(config, rest))
 
 
 def _rest_after_steps(progress: float, step: int, peak: int) -> float:
-    """The part (0 … 1) of the way from the step `peak` to the end of the budget.
+    """The share (0 … 1) of the way from step `peak` to the end of the budget.
 
-    Where that step stood in the budget is reckoned from the steps so far, at progress · peak / step: exactly for a
-    budget in steps; for tokens and minutes as if steps had been equally long. It is 0 at the peak, 1 when the budget
-    is spent, and never falls, however long the steps are.
+    The budget spent at that step is estimated as progress · peak / step. This is exact for a budget in steps; for
+    tokens and minutes it assumes steps of equal length. The result is 0 at the peak, 1 at the end of the budget, and
+    never falls, however long the steps are.
     """
     return progress * (step - peak) / (step - progress * peak) if step > peak else 0.0
 

@@ -1,8 +1,8 @@
-"""A run that is there already: begun again, or gone on with.
+"""A run that exists already: started over, or resumed.
 
-A run that ends before its first checkpoint is not in the way of the same command, corrected: a mistake leaves nothing
-behind, and what the machine or a fault ended is started over. Going on with a changed configuration, the difference is
-shown, and what cannot change is refused. Of one that is done the log is drawn.
+A run that ended before its first checkpoint does not block the corrected command: a user's mistake leaves nothing
+behind, and a run that the machine or a bug ended is started over. When resuming with a changed configuration, the
+changes are shown, and those that are impossible are refused. A finished run gets its loss curve drawn if it is missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Config = TypeVar("Config", PretrainConfig, FinetuneConfig)
 
 CURVE = "loss.png"
 TOKENS = "tokens"  # folder of the token shards inside a run
-# Keys of config.toml that follow from something else, and what says it.
+# Keys of config.toml that follow from something else, and what to use instead.
 DERIVED = {
     "model.vocabulary": "it follows from the tokenizer; use --set tokenizer.size=…",
     "model.dropout": "it follows from the training; use --set training.dropout=…",
@@ -41,7 +41,7 @@ DERIVED = {
     "transfer.reader.given": "use --vectors RUN_OR_FILE",
     "data.starts_from": "use --from RUN",
 }
-# What may differ when a run goes on: nothing that its weights so far depend on.
+# Keys that may change on resuming, because the weights so far do not depend on them.
 CHANGEABLE = (
     "training.save_seconds",
     "training.evaluations",
@@ -52,7 +52,7 @@ CHANGEABLE = (
     "training.micro_batch",
     "budget.",
     "run.foretext",
-    "task.texts",  # follow from the rows and the text, which are the same; runs of earlier versions do not have them
+    "task.texts",  # follow from the rows and the text, which are the same; runs of earlier versions lack them
     "task.sentences",
 )
 
@@ -65,7 +65,7 @@ def check_seed(seed: int) -> None:
 
 
 def check_sets(sets: Sequence[str | Setting], options: Mapping[str, str] | None = None) -> None:
-    """Refuses to set a key that follows from something else, or that one of `options` (key → its option) says."""
+    """Refuses to set a key that follows from something else, or that one of `options` (key → its option) sets."""
     for setting in map(setting_of, sets):
         if setting.key in DERIVED:
             raise UserError(f"{setting.where}: {DERIVED[setting.key]}")
@@ -74,12 +74,11 @@ def check_sets(sets: Sequence[str | Setting], options: Mapping[str, str] | None 
 
 
 def check_vectors(sets: Sequence[str | Setting], vectors: int, width: int, file: str | Path) -> None:
-    """Refuses `model.vectors` (what it is with `sets` put in) where these say another than the width of the vectors in
-    `file`, which it follows from."""
+    """Refuses `model.vectors` (its value with `sets` applied) if it differs from the width of the vectors in `file`."""
     for setting in map(setting_of, sets):
         refuse_if(
             setting.key == "model.vectors" and vectors != width,
-            f"{setting.where}: the vectors in {file} have {width} numbers; leave it out",
+            f"{setting.where}: the vectors in {file} have {width} dimensions; leave it out",
         )
 
 
@@ -87,25 +86,25 @@ def check_vectors(sets: Sequence[str | Setting], vectors: int, width: int, file:
 
 
 def starts_over(run: RunDirectory, resume: bool) -> bool:
-    """Whether a new run takes the place of one that did not reach its first checkpoint; UserError if it did."""
+    """Whether a new run replaces one that did not reach its first checkpoint; UserError if it did."""
     if resume or not run.exists():
         return False
     refuse_if(
         run.has(POSITION) or run.has("model.safetensors"),
-        f"{run.path} holds a run already; go on with --resume, or choose another --out",
+        f"{run.path} already holds a run; continue it with --resume, or choose another --out",
     )
     return True
 
 
 @contextlib.contextmanager
 def writing(run: RunDirectory, notice: Callable[[str], None], over: bool = False) -> Iterator[RunWriter]:
-    """`run.writer()`, undone by a user's mistake if there is no checkpoint yet. Files that were there before stay, but
-    for those of a run that is started `over`."""
+    """`run.writer()`. After a user's mistake it is undone if there is no checkpoint yet. Files that were there before
+    stay, except those of a run that is started `over`."""
     new_folder = not run.path.exists()
     try:
         with run.writer(notice=notice) as writer:
-            if over and starts_over(run, resume=False):  # once more, now that nobody else writes
-                notice(f"{run.path}: starting over, an earlier start did not reach its first checkpoint")
+            if over and starts_over(run, resume=False):  # again, now that nobody else can write
+                notice(f"{run.path}: starting over; the earlier start did not reach its first checkpoint")
                 _clear(run, writer)
             before = {entry.name for entry in run.path.iterdir()} | {LOCK}
             new_run = not run.exists()
@@ -118,7 +117,7 @@ def writing(run: RunDirectory, notice: Callable[[str], None], over: bool = False
     finally:
         if new_folder:
             with contextlib.suppress(OSError):
-                run.path.rmdir()  # which removes an empty directory only
+                run.path.rmdir()  # removes it only if empty
 
 
 def _remove_new(run: RunDirectory, before: set[str]) -> None:
@@ -132,8 +131,8 @@ def _remove_new(run: RunDirectory, before: set[str]) -> None:
 
 
 def _clear(run: RunDirectory, writer: RunWriter) -> None:
-    """Takes away what the run wrote, as its manifest and that of its shards say, and nothing else."""
-    with contextlib.suppress(UserError):  # shards that are damaged, or of another text, are replaced when new ones come
+    """Deletes what the run wrote, according to its manifest and that of its shards, and nothing else."""
+    with contextlib.suppress(UserError):  # damaged or foreign shards are replaced when new ones are written
         if read_manifest(run.path / TOKENS).tokenizer == read_config(run).run.tokenizer:
             shutil.rmtree(run.path / TOKENS, ignore_errors=True)
     writer.commit({}, remove=run.names())
@@ -145,8 +144,8 @@ def _clear(run: RunDirectory, writer: RunWriter) -> None:
 
 
 def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None] = lambda change: None) -> Config:
-    """`new` if it differs from `old` in changeable keys only; `note` gets each of these. The tokenizer's keys are known
-    only once it is there."""
+    """`new` if it differs from `old` only in keys that may change; `note` gets each change. The tokenizer's keys are
+    known only once the tokenizer exists."""
     run = dataclasses.replace(new.run, tokenizer=old.run.tokenizer)
     model = dataclasses.replace(new.model, vocabulary=old.model.vocabulary)
     new = dataclasses.replace(new, run=run, model=model)
@@ -154,8 +153,8 @@ def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None]
     for change in changes:
         refuse_if(
             not change.key.startswith(CHANGEABLE),
-            f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} when going on; "
-            "leave it out, or start a new run",
+            f"{where}: {change.key} was {change.old!r} and cannot become {change.new!r} on resuming; leave it out, or "
+            "start a new run",
         )
     for change in changes:
         note(change)
@@ -163,22 +162,22 @@ def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None]
 
 
 def going_on(change: Change) -> str:
-    return f"going on with a changed setting: {change}"
+    return f"resuming with a changed setting: {change}"
 
 
 def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
-    """What is said of a run that has nothing left to do, though settings may have been given that it would take."""
+    """The message for a run that is finished, even if settings were given that would change it."""
     given = ", ".join(str(change) for change in changes if change.key != "run.foretext")
     if not given:
         return f"{where} is finished; nothing to do{then}"
-    return f"{where} is finished, so what is given now is not used ({given}){then}"
+    return f"{where} is finished, so the new settings are not used ({given}){then}"
 
 
 # -- the picture of one that is done -----------------------------------------------------------------------------------
 
 
 def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
-    """Training and validation loss against tokens (fine-tuning: against steps), from the lines of metrics.jsonl."""
+    """Training and validation loss against tokens (fine-tuning: steps), from the lines of metrics.jsonl, as a PNG."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), dpi=120, layout="constrained")
@@ -202,7 +201,7 @@ def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
 
 
 def write_curve(run: RunDirectory) -> None:
-    """The loss curve of a run, as a picture in its folder."""
+    """Writes the loss curve of a run into its folder."""
     loss_curve_png(run.metrics(), run.path / CURVE)
 
 
@@ -211,4 +210,4 @@ def draw_missing_curve(run: RunDirectory, note: Callable[[str], None]) -> None:
     drawn = any(record.get("losses") or "validation" in record for record in run.metrics())
     if drawn and not (run.path / CURVE).exists():
         write_curve(run)
-        note(f"{run.path / CURVE} was missing and is drawn from the log")
+        note(f"{run.path / CURVE} was missing; drew it from the log")

@@ -1,4 +1,4 @@
-"""A model that a fine-tuning starts from where there is no run: new weights, and a vocabulary of the rows."""
+"""A model to fine-tune from when there is no run: new weights, and a vocabulary learned from the rows."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _SILENT = Reporter()
 
 
 def new_base(request: FinetuneRequest, base: Base, learned: Sequence[Any], note: Note, work: Work) -> FinetuneRequest:
-    """The request with a new model to start from, or with the one that the run in `out` was begun with. Its vocabulary
-    is of the rows `learned` (a word of rows held out is as unknown as any other), of the other tasks and of the
+    """The request with a new model to start from, or with the one that the run in `out` was started with. The
+    vocabulary comes from the training rows `learned` (not from rows held out), from the other tasks and from the
     unlabelled text."""
     assert base.system is not None
     shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
@@ -46,7 +46,7 @@ def new_base(request: FinetuneRequest, base: Base, learned: Sequence[Any], note:
 
 
 def texts_of(tasks: Sequence[OtherTask], more: Sequence[str]) -> Iterator[str]:
-    """What a new vocabulary is learned from: the texts of the rows of tasks, and `more`."""
+    """The texts for a new vocabulary: those of the tasks' rows, and `more`."""
     return itertools.chain((text for one in tasks for text in family_of(one.kind).texts(one.rows)), more)
 
 
@@ -60,8 +60,8 @@ def fresh_model(
     note: Note = _SILENT.note,
     work: Work = _SILENT.work,
 ) -> SavedModel:
-    """`system` at `size` with `sets` (model.…, tokenizer.…), not trained at all. The vocabulary is learned from
-    `texts`, and `work` hears of it. `vectors`: a file of what the words' vectors start as."""
+    """An untrained `system` at `size`, with `sets` (model.…, tokenizer.…). The vocabulary is learned from `texts`, and
+    `work` gets the progress. `vectors`: a file of initial word vectors."""
     check_seed(seed)
     check_sets(sets)
     found = system_named(system)
@@ -80,13 +80,13 @@ def fresh_model(
         check_vectors(sets, model.vectors, width, vectors)
         model = replace(model, vectors=width)
     model = replace(model, vocabulary=tokenizer.size)
-    model.check()  # once more: the vocabulary is known
+    model.check()  # again: the vocabulary is known now
     info = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
     return _new_model(found, ModelSections(info, model), tokenizer, matrix)
 
 
 def _shaped(model: Any, tokenizer: TokenizerConfig, sets: Sequence[str | Setting]) -> tuple[Any, TokenizerConfig]:
-    """[model], which is the system's own, checked, and [tokenizer], with `sets` put in."""
+    """The system's [model], checked, and [tokenizer], with `sets` applied."""
     sections = apply_sets({"model": model, "tokenizer": tokenizer}, sets)
     sections["model"].check()
     return sections["model"], sections["tokenizer"]
@@ -101,19 +101,19 @@ def _new_model(system: System, config: ModelSections, tokenizer: Tokenizer, vect
 def begun_model(
     path: Path, system: str, sets: Sequence[str | Setting] = (), vectors: str | Path | None = None
 ) -> SavedModel:
-    """What `fresh_model` made for a fine-tuning that was begun in `path`: its shape and its vocabulary are the run's;
-    `sets` may say the same again."""
+    """The model of `fresh_model` for a fine-tuning that was started in `path`, with that run's shape and vocabulary;
+    `sets` may repeat them."""
     run = RunDirectory(path)
     kept = read_config(run)
     info = kept.run
     refuse_if(
         info.system != system,
-        f"{path}: begun with --system {info.system}, not {system}; name that one, or start a new run",
+        f"{path}: started with --system {info.system}, not {system}; name that one, or start a new run",
     )
     check_sets(sets)
     tokenizer = load_tokenizer(run, info)
     found = system_named(system)
-    # What was said of the tokenizer is not kept, only the result.
+    # Settings for the tokenizer are not saved, only the result.
     model, _ = _shaped(kept.model, size_named(found, info.size).tokenizer, sets)
     matrix = None if vectors is None else _started_vectors(found, tokenizer, vectors, tokenizer.size)[1]
     return _new_model(found, ModelSections(replace(info, kind="pretrain"), model), tokenizer, matrix)
@@ -124,6 +124,6 @@ def _started_vectors(
 ) -> tuple[Tokenizer, np.ndarray]:
     refuse_if(
         system.build_head is None,
-        f"--vectors is for a system that learns vectors of words (cvt), not {system.name}; leave it out",
+        f"--vectors is for a system that learns word vectors (cvt), not {system.name}; leave it out",
     )
     return with_vectors(tokenizer, given_vectors(vectors), size)

@@ -48,7 +48,7 @@ def test_rows_text_and_another_task(folder: Path) -> None:
     info = works("info", out).out
     assert "cvt tiny" in info and "unlabelled text: 1 · (forward, backward, future, past)" in info
     vectors = ("features", out, folder / "text.txt", "--out", folder / "v.parquet")
-    works(*vectors).note("12 vectors", "16 numbers", str(folder / "v.parquet"))
+    works(*vectors).note("12 vectors", "16 dimensions", str(folder / "v.parquet"))
     works(*vectors, "--words", "--each")
     table = polars.read_parquet(folder / "v.parquet")
     assert table.columns == ["text", "word", "start", "end", "layer_0", "layer_1", "layer_2"]

@@ -60,7 +60,7 @@ def test_a_tagger_on_frozen_layers(elmo: Path, here: Path) -> None:
     assert len(predicted.split()) >= 6
     without = ("--set", "transfer.reader.mix=false", "--set", "transfer.reader.vectors=6")
     said = works(*given, "--out", "plain", *without, "--set", "transfer.reader.characters=4")
-    assert "mixture" not in said.note("1 recurrent", "vectors", "6, characters")
+    assert "mixture" not in said.note("1 recurrent", "6 dimensions", "characters")
 
 
 def test_it_writes_and_is_prompted(elmo: Path, files: Path, here: Path) -> None:

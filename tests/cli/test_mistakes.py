@@ -102,7 +102,7 @@ OPTIONS: list[tuple[list[str], tuple[str, ...]]] = [
     (["--device", "zzz", *BUDGET], ("'zzz'", "--device cpu")),
     (["--vocabulary", ".", *BUDGET], (".: ", "encoder_bpe_40000.json", "vocab.bpe", "vocab.txt", "spiece.model")),
     (["--from", "nowhere", *BUDGET], ("nowhere: ", "foretext pretrain … --out nowhere")),
-    ([], ("long", "--minutes, --steps", "--tokens")),
+    ([], ("budget", "--minutes, --steps", "--tokens")),
     (["--steps", "2", "--minutes", "1"], ("one", "--minutes, --steps", "--tokens")),
     (["--steps", "-3"], ("--steps -3: ", "1e+15")),
     (["--minutes", "0"], ("--minutes 0.0: ", "1e+15")),

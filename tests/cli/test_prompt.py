@@ -29,7 +29,7 @@ def test_choosing_with_examples(base: Path, files: Path) -> None:
         assert list(result["scores"]) == [f"accuracy, {name}" for name in ("sum", "per token", "per byte", "unbiased")]
         assert all(0 <= value["mean"] <= 1 for value in result["scores"].values())
     shown = works("prompt", base, files / "cls.csv", "--shots", 1, "--rows", 6, "--seeds", 2).out
-    names(shown, "1 examples, 6 rows, 2 draws", "±", "unbiased")
+    names(shown, "1 example, 6 rows, 2 draws", "±", "unbiased")
 
 
 @pytest.mark.parametrize("task, file", [("entailment", "ent.csv"), ("similarity", "sim.tsv"), ("choice", "cho.jsonl")])
@@ -50,7 +50,7 @@ def test_a_run_that_reads_from_right_to_left(leftward: Path, base: Path, files: 
     """It is asked as it reads, whether one says so or not."""
     asked = ("prompt", leftward, files / "cls.csv", "--shots", "0,1", "--seeds", 2, "--rows", 3, "--out", "a.jsonl")
     said = works(*asked).out
-    assert "1 examples, 3 rows, 2 draws of examples, right to left" in said
+    assert "1 example, 3 rows, 2 draws of examples, right to left" in said
     assert said.count("accuracy, sum") == said.count("accuracy, channel") == 2 and "per token" not in said
     assert works(*asked, "--direction", "backward").out == said
     lines = [json.loads(line) for line in Path("a.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -107,12 +107,12 @@ def test_a_run_of_pairs_takes_two_texts_for_one_row(pairs: Path, here: Path) -> 
 def test_a_run_of_single_texts_refuses_pairs(files: Path, base: Path, here: Path) -> None:
     works("finetune", base, files / "reg.csv", "--task", "regression", "--epochs", 1, "--out", "run")
     Path("pairs.csv").write_text("text,text2\na,b\n")
-    names(fails("predict", "run", "pairs.csv"), "pairs.csv row 2: ", "two", "one")
+    names(fails("predict", "run", "pairs.csv"), "pairs.csv row 2: ", "two", "single")
     assert len(works("predict", "run", "--text", "a", "--text", "b").out.splitlines()) == 3
     names(fails("tokens", "run", "a", "b", "c"), "regression", "one", "3")
     command = ["finetune", base, files / "reg.csv", "--valid", "valid.csv", "--task", "regression", "--out", "other"]
     Path("valid.csv").write_text("text,text2,score\na,b,1\nc,d,2\n")
-    names(fails(*command), "valid.csv row 2: ", "two", "one")
+    names(fails(*command), "valid.csv row 2: ", "two", "single")
 
 
 def test_standard_input_has_the_remembered_columns(base: Path, here: Path) -> None:

@@ -55,7 +55,7 @@ def test_in_the_middle_it_ends_like_one_that_was_never_stopped(
     interrupted(2, *command, "--out", "parts")
     assert position("parts")["step"] == 2 and "--resume" in works("info", "parts").out
     works("generate", "parts", "--max-tokens", 2)
-    works("pretrain", "--out", "parts", "--resume").note("going", "step 2")
+    works("pretrain", "--out", "parts", "--resume").note("resuming", "step 2")
     assert weights("parts") == weights("whole")
 
 
@@ -156,7 +156,7 @@ def test_finetuning(files: Path, base: Path, here: Path, interrupted: Interrupti
     other = [part if part != files / "cls.csv" else "other.csv" for part in resumed]
     names(fails(*other), "parts: ", "rows", "--valid", "--hold-out")
     said = works(*resumed)
-    said.note("going", "step 3")
+    said.note("resuming", "step 3")
     assert "accuracy" in said.out
     assert weights("parts") == weights("whole")
 

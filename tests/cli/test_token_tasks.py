@@ -184,7 +184,7 @@ def test_questions_without_answers(base: Path, here: Path) -> None:
     works("finetune", base, "two.json", "--task", "span", "--out", "run", "--epochs", 1, "--metric", "exact_match")
     measured = json.loads(works("evaluate", "run", "two.json", "--json").out)
     assert measured["main"] == "exact_match" and "no_answer_f1" in measured["values"]
-    names(works("info", "run").out, "answers ", "none")
+    names(works("info", "run").out, "answers ", "question")
     works("predict", "run", "two.json", "--out", "a.json")
 
 
@@ -202,10 +202,10 @@ def test_a_finished_run_says_so_and_refuses_other_rows(base: Path, chunks: Path,
 WRONG = {"id": "7", "question": "who?", "answers": [{"text": "Ann", "answer_start": 0}]}
 FILES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "ragged.txt": ("tagging", "He PRP B-NP\nran B-VP\n", ("ragged.txt line 2: ", "2 columns", "line 1", "3")),
-    "untagged.txt": ("tagging", "He\nran\n", ("untagged.txt line 1: ", "1 column", "2")),
+    "untagged.txt": ("tagging", "He\nran\n", ("untagged.txt line 1: ", "1 column", "tag")),
     "spaces.txt": ("tagging", "\n\n", ("spaces.txt: ", "blank")),
     "one.txt": ("tagging", "a O\nb O\n\n" * 12, ("24 words", "tag 'O'", "one.txt line 1", "--columns tag=NUMBER")),
-    "rows.csv": ("tagging", "text,label\na,b\n", ("rows.csv: ", "tagging", "columns")),
+    "rows.csv": ("tagging", "text,label\na,b\n", ("rows.csv: ", "tagging", "column")),
     "none.json": ("span", "text,label\n", ("none.json: ", "JSON", "line 1 column 1", "SQuAD's")),
     "list.json": ("span", "[]", ("list.json: ", "list 'data'", "SQuAD's")),
     "answer.json": (
@@ -253,8 +253,8 @@ def test_files_of_the_wrong_kind_for_a_run(
     chunks: Path, qa: Path, clf: Path, files: Path, folder: Path, here: Path
 ) -> None:
     for verb in ("evaluate", "predict"):
-        names(fails(verb, chunks, files / "cls.csv"), "cls.csv: ", "tagging", "columns")
-        names(fails(verb, chunks, folder / "squad.json"), "squad.json: ", "tagging", "columns")
+        names(fails(verb, chunks, files / "cls.csv"), "cls.csv: ", "tagging", "column")
+        names(fails(verb, chunks, folder / "squad.json"), "squad.json: ", "tagging", "column")
         names(fails(verb, qa, files / "cls.csv"), "cls.csv: ", "JSON", "SQuAD's")
         names(fails(verb, clf, folder / "chunks.txt"), "chunks.txt: ", "'.txt'", "--format")
         names(fails(verb, clf, folder / "squad.json"), "squad.json: ", "'.json'", "--format")

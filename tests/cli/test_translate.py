@@ -114,7 +114,7 @@ def test_a_run_gives_features_and_becomes_a_classifier(parallel: Path, run: Path
     works(*given, "--words", "--layers", "0")
     vectors = polars.read_parquet(file)["vector"]
     for options, rows in ((["--words"], len(vectors)), ([], 120)):
-        works(*given, "--each", *options).note(f"{rows} vectors", "9 or 32 numbers", str(file))
+        works(*given, "--each", *options).note(f"{rows} vectors", "9 or 32 dimensions", str(file))
         table = polars.read_parquet(file)
         assert len(table) == rows
         for layer, width in enumerate((9, 32, 32)):

@@ -45,7 +45,7 @@ def test_all_verbs_take_it(files: Path, views: Path, tmp_path: Path) -> None:
     found = json.loads(works("evaluate", views, files / "cls.csv", "--json").out)
     assert found["values"]["accuracy"] == pytest.approx(right)
     shown = works("info", views).out
-    assert "ngrams" in shown and "states" in shown and "trunk stays" in shown
+    assert "ngrams" in shown and "states" in shown and "trunk is not fine-tuned" in shown
     assert works("tokens", views, "a text").out
 
 
@@ -134,7 +134,7 @@ def test_a_tuned_trunk_among_the_views(files: Path, base: Path, tmp_path: Path) 
     said = works(*asked, "--out", run)
     assert "folds" in said.err and "by cross-validation" in said.out
     shown = works("info", run).out
-    assert "tuned" in shown and "finished" in shown and "trunk stays" not in shown
+    assert "tuned" in shown and "finished" in shown and "not fine-tuned" not in shown
     works("predict", run, files / "cls.csv", "--out", tmp_path / "said.csv", "--explain")
     assert "finished" in works(*asked, "--out", run, "--resume").err
     named = works(*asked, "--valid", files / "cls.csv", "--out", tmp_path / "named")

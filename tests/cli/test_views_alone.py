@@ -77,7 +77,7 @@ def test_one_command(rows: Path, tmp_path: Path, little: None) -> None:
     assert not (run / LEARNING).exists(), "what it was learned from goes"
     works("predict", run, rows / "rows.csv", "--out", tmp_path / "said.csv", "--explain")
     assert json.loads(works("evaluate", run, rows / "rows.csv", "--json").out)["values"]["accuracy"] > 0.9
-    assert "learned of text" in works("info", run).out
+    assert "learned from text" in works("info", run).out
     again = ("finetune", rows / "rows.csv", *TASK, "--text", rows / "text.txt", *SMALL, "--out", run)
     assert "finished" in works(*again, "--resume").err
     names(fails(*again), "run", "--resume")

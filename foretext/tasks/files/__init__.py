@@ -1,1 +1,1 @@
-"""Labelled rows in and predictions out: formats of files, and how a run reads them again."""
+"""Labelled rows in, predictions out: file formats, and how a run reads them again."""

@@ -1,17 +1,17 @@
-"""Tagged sentences from files of columns, as the CoNLL tasks have them: one word a line, a blank line after a sentence.
+"""Tagged sentences from column files as in the CoNLL tasks: one word per line, a blank line after each sentence.
 
 | format | columns | the tag |
 |---|---|---|
-| none given | any number, the same in every line; the first is the word | the last column |
+| none given | any number, the same on every line; the first is the word | the last column |
 | `conll2000` | word, part of speech, chunk | the chunk |
 | `conll2003` | word, part of speech, chunk, name (in German a lemma after the word) | the name |
-| `conllu` | the ten of CoNLL-U, with tabs between; also known by its ending or its lines | UPOS, the fourth |
+| `conllu` | the ten of CoNLL-U, separated by tabs; also recognised by file ending or by its lines | UPOS, the fourth |
 
-Another column may be named by its number, counted from 1. Columns are separated by tabs if the first line has one, else
-by spaces. `-DOCSTART-` lines end a sentence and are no words. In CoNLL-U, comments, ranges of words that are written as
-one (`3-4`) and words that are only understood (`3.1`) are skipped; elsewhere `#` is a word like any other.
+`--columns tag=4` names another column by its number, counted from 1. Columns are separated by tabs if the first line
+has one, else by spaces. `-DOCSTART-` lines end a sentence and are not words. In CoNLL-U, comments, multiword tokens
+(`3-4`) and empty nodes (`3.1`) are skipped. In other formats `#` is a word like any other.
 
-Lines in messages are counted from 1, as an editor shows them.
+Line numbers in messages start at 1, as in an editor.
 """
 
 import re
@@ -28,22 +28,22 @@ from foretext.text.corpus.readers import ReadOptions, all_documents
 from foretext.text.corpus.text_files import ERRORS, TextFile, find_files, read_text, text_lines, unpacked_beginning
 
 DOCUMENT = "-DOCSTART-"
-MANY_WORDS = 200  # in the only sentence of a file: more likely than not its blank lines are missing
+MANY_WORDS = 200  # words in a file's only sentence; above this, its blank lines are probably missing
 _ID = re.compile(r"[0-9]+([-.][0-9]+)?")
 _SKIPPED_ID = re.compile(r"[0-9]+[-.][0-9]+")
-_UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means that there is no tag
+_UNIVERSAL_TAGS = (4, 5)  # the columns of CoNLL-U where _ means no tag
 _SPACES = re.compile("[ \t]+")
 _BREAKS = re.compile("[\t\r\n]")
-_BEGINNING, _LINES = 1 << 16, 500  # bytes, and lines of them, that tell columns from running text
+_BEGINNING, _LINES = 1 << 16, 500  # bytes and lines that are inspected to tell columns from running text
 
 
 class ColumnsError(UserError):
-    """A file can be read, but has other columns than it should."""
+    """A file is readable but has the wrong columns."""
 
 
 @dataclass(frozen=True)
 class TaggedSentence:
-    """Words and their tags, None if there are none; `where` is for messages."""
+    """Words and their tags (None if there are none); `where` is for messages."""
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
@@ -52,26 +52,26 @@ class TaggedSentence:
 
 @dataclass(frozen=True)
 class TagFormat:
-    """A layout of columns. Numbers of columns are counted from 1."""
+    """A column layout. Column numbers start at 1."""
 
     description: str
-    columns: tuple[int, ...] = ()  # how many a line may have; empty: any number, the same in all lines
+    columns: tuple[int, ...] = ()  # allowed numbers of columns; empty: any, but the same on every line
     word: int = 1
-    tag: int | None = None  # None: the last
+    tag: int | None = None  # None: the last column
     universal: bool = False  # whether it is CoNLL-U
 
 
 TAG_FORMATS = {
     "conll2000": TagFormat("CoNLL-2000: word, part of speech, chunk", (3,)),
     "conll2003": TagFormat("CoNLL-2003: word, part of speech, chunk, name; German files have a lemma too", (4, 5)),
-    "conllu": TagFormat("CoNLL-U: ten columns with tabs between, the tag is UPOS", (10,), 2, 4, universal=True),
+    "conllu": TagFormat("CoNLL-U: ten columns separated by tabs; the tag is UPOS", (10,), 2, 4, universal=True),
 }
-_ANY = TagFormat("columns, the word first and the tag last")
+_ANY = TagFormat("columns: the word first and the tag last")
 
 
 def are_columns(lines: Sequence[str]) -> bool:
-    """Whether these, the first of a file, look like columns of words and tags and not like running text: blocks of
-    lines, blank ones between them, with equally many fields each, of which the last has few different values."""
+    """Whether the first lines of a file look like columns of words and tags, not running text: blocks of lines
+    separated by blank ones, with equally many fields each, and few different values in the last field."""
     given = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
     fields = [line.split() for line in given]
     blank = any(not line.strip() for line in lines)
@@ -81,15 +81,15 @@ def are_columns(lines: Sequence[str]) -> bool:
 
 
 def find_tag_format(path: Path, name: str | None, lines: Sequence[str] = ()) -> TagFormat:
-    """The format of this name; with none, CoNLL-U if the file is called so or its first word has an id and nine columns
-    more, else plain columns."""
+    """The format with this name. Without a name: CoNLL-U if the file's ending says so or its first word line has an id
+    and nine more columns, otherwise plain columns."""
     if name is None:
         universal = ".conllu" in (end.lower() for end in path.suffixes[-2:])
         first = next((line for line in lines if line.strip() and not line.startswith("#")), "").split("\t")
         universal = universal or (len(first) == 10 and _ID.fullmatch(first[0]) is not None)
         return TAG_FORMATS["conllu"] if universal else _ANY
     if name not in TAG_FORMATS:
-        raise UserError(f"--format {name}: no such format for tagging; the formats are {', '.join(TAG_FORMATS)}")
+        raise UserError(f"--format {name}: unknown format for tagging; the formats are {', '.join(TAG_FORMATS)}")
     return TAG_FORMATS[name]
 
 
@@ -103,8 +103,8 @@ def read_conll(
     need_column: bool = False,
     notes: list[str] | None = None,
 ) -> list[TaggedSentence]:
-    """The sentences of a file. Without `need_tags` a file may have words alone, or fewer columns than its format,
-    unless `column` must be there all the same (`need_column`)."""
+    """The sentences of a file. Without `need_tags` a file may have words only, or fewer columns than its format, unless
+    the user named `column` (`need_column`)."""
     path = Path(path)
     text = text_lines(read_text(path, errors, notes))
     layout, told = find_tag_format(path, format, text), format is not None or column is not None
@@ -123,25 +123,25 @@ def read_conll(
             begin = begin or number
             words.append(word)
     if not sentences:
-        raise UserError(f"{path}: no sentences found; give a file with one word a line")
+        raise UserError(f"{path}: no sentences found; give a file with one word per line")
     if notes is not None and len(sentences) == 1 and len(sentences[0].words) > MANY_WORDS:
         notes.append(
-            f"{path}: no blank line, so its {len(sentences[0].words):,} words are read as one sentence; "
-            "put a blank line after each sentence"
+            f"{path}: no blank line, so its {len(sentences[0].words):,} words are read as one sentence; put a blank "
+            "line after each sentence"
         )
     return sentences
 
 
 def _is_text(path: Path, need_tags: bool, told: bool) -> UserError:
-    otherwise = "" if told else " (if these are such columns, name the tag's: --columns tag=NUMBER)"
+    otherwise = "" if told else " (if these are columns, name the tag's column: --columns tag=NUMBER)"
     if need_tags:
         return UserError(
-            f"{path}: looks like running text without tags; labelled rows have a word and its tag a line and a blank "
-            f"line after each sentence{otherwise}; text without tags is for --unlabelled (--system cvt)"
+            f"{path}: looks like running text without tags; labelled rows have one word and its tag per line and a "
+            f"blank line after each sentence{otherwise}; text without tags is for --unlabelled (--system cvt)"
         )
     return UserError(
-        f"{path}: looks like running text; a file to tag has a word a line and a blank line after each sentence"
-        f"{otherwise}; sentences, one a line, are read from standard input"
+        f"{path}: looks like running text; a file to tag has one word per line and a blank line after each "
+        f"sentence{otherwise}; sentences, one per line, are read from standard input"
     )
 
 
@@ -152,21 +152,21 @@ def _sentence(words: Sequence[tuple[str, str | None]], where: str) -> TaggedSent
 
 @dataclass
 class _Columns:
-    """How the lines of a file are taken apart. How many columns there are, what separates them and which is the tag's
-    is settled by the first line; the others must be like it."""
+    """Splits the lines of a file. The first line decides the number of columns, the separator and the tag's column; the
+    other lines must match."""
 
     name: str
     format: TagFormat
-    column: int | None  # the tag's, if it is named
+    column: int | None  # the tag's column, if the user named it
     need_tags: bool
     need_column: bool
     tabs: bool = False
     expected: int = 0  # columns; 0 before the first line
-    first: int = 0  # its number
+    first: int = 0  # the number of the first line
     tag: int | None = None
 
     def word(self, line: str, number: int) -> tuple[str, str | None] | None:
-        """The word of a line and its tag; None for a line that has none to tag."""
+        """The word of a line and its tag; None if the line has no word."""
         if self.format.universal and line.startswith("#"):
             return None
         if not self.expected:
@@ -188,8 +188,8 @@ class _Columns:
         unspecified = self.format.universal and tag == "_" and self.tag in _UNIVERSAL_TAGS
         if self.tag is not None and self.need_tags and (not tag or unspecified):
             raise ColumnsError(
-                f"{self.name} line {number}: {word!r} has no tag in column {self.tag}; "
-                "fill it in, or name another column"
+                f"{self.name} line {number}: {word!r} has no tag in column {self.tag}; fill it in, or name another "
+                "column"
             )
         return word, None if unspecified else tag or None
 
@@ -206,18 +206,18 @@ class _Columns:
             if self.format.tag is not None or not self.need_tags or (found > 1 and not fewer):
                 return self.format.tag or (found if found > 1 and not fewer else None)
             raise ColumnsError(
-                f"{self.name} line {number}: 1 column where at least 2 are expected, a word and its tag; "
-                "separate them by a tab or a space"
+                f"{self.name} line {number}: only 1 column, but a word and its tag are needed; separate them by a tab "
+                "or a space"
             )
         if self.column < 1 or self.column == self.format.word:
             raise ColumnsError(
-                f"--columns tag={self.column}: columns are counted from 1, and the word is column "
-                f"{self.format.word}; give another number"
+                f"--columns tag={self.column}: columns are counted from 1, and column {self.format.word} is the word; "
+                "give another number"
             )
         if self.column > found and self.need_column:
             raise ColumnsError(
-                f"{self.name} line {number}: there is no column {self.column} for the tag but {found} in all; "
-                "give another number"
+                f"{self.name} line {number}: column {self.column} for the tag does not exist, there are {found}; give "
+                "another number"
             )
         return self.column if self.column <= found else None
 
@@ -225,8 +225,8 @@ class _Columns:
         columns = "1 column" if found == 1 else f"{found} columns"
         separated = "one tab" if self.tabs else "a space"
         return ColumnsError(
-            f"{self.name} line {number}: {columns} where {like}; "
-            f"give each word a line with as many columns, {separated} between them, and sentences a blank line between"
+            f"{self.name} line {number}: {columns}, but {like}; give each word one line with equally many columns, "
+            f"{separated} between them, and a blank line after each sentence"
         )
 
 
@@ -236,10 +236,10 @@ def read_sentences(
     progress: Progress | None = None,
     notes: list[str] | None = None,
 ) -> list[str]:
-    """Unlabelled text to learn from beside labelled rows, for the command line (`--unlabelled`) and Python alike: the
-    sentences of text files (also folders and globs): one a line, of tables one a row; of files of columns, as
-    labelled ones are, the words of each. `errors`: bytes that are not UTF-8, "strict" or "replace". `notes` collects
-    what is to be said."""
+    """Unlabelled sentences to learn from beside labelled rows, for the command line (`--unlabelled`) and Python. Text
+    files (also folders and globs) have one sentence per line, tables one per row; from column files like the labelled
+    ones, the words are read. `errors`: bytes that are not UTF-8, "strict" or "replace". `notes` collects notes for the
+    user."""
     if errors not in ERRORS:
         raise UserError(f"errors must be {' or '.join(ERRORS)}, not {errors!r}")
     said: list[str] = [] if notes is None else notes
@@ -251,15 +251,15 @@ def read_sentences(
             plain.append(file)
             continue
         rows = read_conll(file.path, errors=errors, need_tags=False, notes=said)
-        said.append(f"{file.path}: columns, of which the words are read ({len(rows):,} sentences) and no tags")
+        said.append(f"{file.path}: a column file; its words are read ({len(rows):,} sentences), its tags are ignored")
         words += [" ".join(row.words) for row in rows]
     lines = all_documents(plain, ReadOptions(documents="line", errors=errors), progress, said) if plain else []
     return [*lines, *words]
 
 
 def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence[str]]) -> str:
-    """Words, their tags if there are any, and predicted tags, in columns that `read_conll` and the scripts of the CoNLL
-    tasks read: separated by spaces, or by tabs if a word or a tag has a space in it."""
+    """Words, their tags if any, and predicted tags, as columns that `read_conll` and the scripts of the CoNLL tasks
+    read: separated by spaces, or by tabs if a word or a tag contains a space."""
     cells = [cell for sentence in sentences for cell in (*sentence.words, *(sentence.tags or ()))]
     cells += [tag for found in predicted for tag in found]
     between = "\t" if any(map(_SPACES.search, cells)) else " "
@@ -275,15 +275,17 @@ def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence
 
 
 def sentences_from(data: Any, *, need_tags: bool = True, name: str | None = None) -> list[TaggedSentence]:
-    """Sentences of Python data: a list of pairs `(words, tags)` or of dicts with `words` (or `text`) and `tags`; where
-    they need none, also of lists of words, or of texts whose words stand between white space; or a pair `(X, y)` of
-    lists of words and lists of tags. `TaggedSentence`s pass through. `name`: what to call the data in messages, where
-    it is not an argument."""
+    """Sentences from Python data: a list of pairs `(words, tags)`, or of dicts with `words` (or `text`) and `tags`, or
+    a pair `(X, y)` of lists of words and lists of tags. If tags are not needed, also lists of words, or texts whose
+    words are separated by spaces. `TaggedSentence`s pass through. `name`: what messages call the data, if it is not an
+    argument."""
     lists = isinstance(data, tuple) and all(isinstance(part, list) for part in data)
     if lists and len(data) == 2 and not any(isinstance(item, str) for part in data for item in part):
         if len(data[0]) != len(data[1]):
             shown = name or "data"
-            raise UserError(f"{shown}: {len(data[0])} sentences and tags for {len(data[1])}; they must be equally many")
+            raise UserError(
+                f"{shown}: {len(data[0])} sentences, but tags for {len(data[1])}; the numbers must be equal"
+            )
         data = list(zip(*data))
     sentences = [_sentence_from(item, where) for where, item in listed(data, "sentences", name)]
     for sentence in sentences:
@@ -312,17 +314,17 @@ def _sentence_from(item: Any, where: str) -> TaggedSentence:
         return TaggedSentence(words, None, where)
     tags = _texts_from(tags, "tags", where)
     if len(tags) != len(words):
-        raise UserError(f"{where}: {len(words)} words and {len(tags)} tags; give each word one")
+        raise UserError(f"{where}: {len(words)} words but {len(tags)} tags; give each word one tag")
     return TaggedSentence(words, tags, where)
 
 
 def _texts_from(items: Any, what: str, where: str) -> tuple[str, ...]:
     if isinstance(items, bytes | dict) or not isinstance(items, Iterable):
-        raise UserError(f"{where}: a {type(items).__name__} where a list of {what} is expected")
+        raise UserError(f"{where}: a {type(items).__name__}, but a list of {what} is needed")
     found = tuple(items)
     for number, text in enumerate(found):
         if not isinstance(text, str) or not text.strip() or _BREAKS.search(text):
             raise UserError(
-                f"{where}: {what}[{number}] is {text!r}; give a text that is not blank, without a tab or a line break"
+                f"{where}: {what}[{number}] is {text!r}; give a text that is not blank and has no tab or line break"
             )
     return found

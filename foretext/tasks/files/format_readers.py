@@ -1,7 +1,7 @@
-"""Readers of published layouts of data sets: each turns a file (or folder) into a `Table` with the column names that
-`rows.py` defines for the format's kind, its other columns kept for the predictions; what is checked about labels and
-texts is checked in `rows.py`, once. The tab-separated layouts know no quoting: a quote is an ordinary character. Test
-files that come without a label column can be predicted on.
+"""Readers of published data sets. Each turns a file (or folder) into a `Table` with the column names that `rows.py`
+defines for its kind of task; other columns are kept for the predictions. Labels and texts are checked in one place,
+`rows.py`. The tab-separated layouts have no quoting: a quote is an ordinary character. Test files without a label
+column can be predicted on.
 """
 
 import json
@@ -23,13 +23,13 @@ NLI = {"sentence1": "premise", "sentence2": "hypothesis", "gold_label": "label"}
 
 
 class ChoiceNumber(str):
-    """A label that a published layout gives by number or letter: the right choice's number from 1, never its text. (Of
-    RACE's options some are numbers themselves.)"""
+    """A label that a published layout gives as a number or letter: the right choice's number from 1, never its text.
+    (Some of RACE's options are numbers themselves.)"""
 
 
 @dataclass(frozen=True)
 class Source:
-    """What a reader is given: where to read, what to do with bad bytes, and where to leave notes for the user."""
+    """The input of a reader: what to read, what to do with undecodable bytes, and where to leave notes for the user."""
 
     path: Path
     errors: str
@@ -44,7 +44,8 @@ class Source:
 
     @property
     def is_jsonl(self) -> bool:
-        """By the ending, or by the first line: SciTail's snli_format/*.txt are JSON lines under another name."""
+        """Whether a file is JSON lines, by its ending or its first line: SciTail's snli_format/*.txt are JSON lines
+        too."""
         if any(suffix.lower() in (".jsonl", ".ndjson") for suffix in self.path.suffixes[-2:]):
             return True
         try:
@@ -61,10 +62,11 @@ Record = dict[str, Any]  # the cells of a row by their columns
 
 
 def headed(names: dict[str, str], *, unlabelled: str | None = None, skip_broken: bool = False) -> Reader:
-    """Named columns (theirs → ours) of a tab-separated file with a header, or of JSON lines.
+    """Reads named columns (theirs → ours) of a tab-separated file with a header, or of JSON lines.
 
-    `unlabelled` is the label of rows without a verdict, which are skipped and counted. With `skip_broken` so are
-    rows with a wrong number of cells or a blank text, for published files that have such rows."""
+    `unlabelled` is the label of rows without a gold label, which are skipped and counted. With `skip_broken`, so are
+    rows with a wrong number of cells or a blank text, since some published files contain such rows.
+    """
 
     def reader(source: Source) -> Table:
         broken: list[str] = []
@@ -78,7 +80,7 @@ def headed(names: dict[str, str], *, unlabelled: str | None = None, skip_broken:
             table, blank = _filtered(table, lambda row: all(row[i] is None or str(row[i]).strip() for i in used))
             broken += blank
         if broken:
-            source.notes.append(f"{source.name}: {len(broken):,} broken rows skipped, the first is {broken[0]}")
+            source.notes.append(f"{source.name}: {len(broken):,} broken rows skipped (the first: {broken[0]})")
         if unlabelled is not None and "label" in table.columns:
             at = table.columns.index("label")
             table, dropped = _filtered(table, lambda cells: cells[at] != unlabelled)
@@ -90,33 +92,34 @@ def headed(names: dict[str, str], *, unlabelled: str | None = None, skip_broken:
 
 
 def _filtered(table: Table, keep: Callable[[tuple[Any, ...]], bool]) -> tuple[Table, list[str]]:
-    """The rows that `keep` wants, and where the others stand."""
+    """The rows that `keep` accepts, and where the others are."""
     kept = [keep(row) for row in table.rows]
     rows, where = list(compress(table.rows, kept)), list(compress(table.where, kept))
     return Table(table.name, table.columns, rows, where), list(compress(table.where, map(not_, kept)))
 
 
 def _named(table: Table, names: dict[str, str]) -> Table:
-    """Rename columns; those of the texts must be there, the label's need not."""
+    """Renames columns. Text columns must exist; the label column may be missing."""
     missing = [old for old, new in names.items() if new not in ("label", "score") and old not in table.columns]
     if missing:
         raise UserError(
-            f"{table.name}: no column {missing[0]!r}, which this layout has; the columns are "
+            f"{table.name}: no column {missing[0]!r}, which this layout needs; the columns are "
             f"{', '.join(table.columns)}; check --format"
         )
     return table.renamed(names)
 
 
 def headless(header: Sequence[str], *, extra: bool = False) -> Reader:
-    """A tab-separated file without a header, by the names of its columns. With `extra` a row may have more cells."""
+    """Reads a tab-separated file without a header, given the names of its columns. With `extra`, rows may have more
+    cells."""
     return lambda source: parse_tsv(source.text(), source.name, header=list(header), quotes=False, extra=extra)
 
 
 def glue(first_cells: Sequence[str], headed: Reader, headless: Reader) -> Reader:
-    """Files without a header, or GLUE's, whose header begins with `first_cells`."""
+    """Reads files without a header, or GLUE's, whose header begins with `first_cells`."""
 
     def reader(source: Source) -> Table:
-        text = read_text(source.path, "replace")  # faults are for the reader proper to report
+        text = read_text(source.path, "replace")  # the actual reader reports errors
         begins = text_lines(text)[0].split("\t")[: len(first_cells)] == list(first_cells)
         return (headed if begins else headless)(source)
 
@@ -124,7 +127,7 @@ def glue(first_cells: Sequence[str], headed: Reader, headless: Reader) -> Reader
 
 
 def of_records(records: Callable[[Source], Iterator[tuple[str, Record]]]) -> Reader:
-    """A reader that gives each row as its place and its cells by name."""
+    """A reader that yields each row as its place and its cells by name."""
 
     def reader(source: Source) -> Table:
         found = list(records(source))
@@ -142,7 +145,7 @@ def trec(fine: bool) -> Reader:
             label, _, text = line.partition(" ")
             place = f"{source.name} row {number}"
             if ":" not in label:
-                raise UserError(f"{place}: no 'COARSE:fine' label at its beginning; check --format")
+                raise UserError(f"{place}: it does not begin with a 'COARSE:fine' label; check --format")
             yield place, {"text": text, "label": label if fine else label.partition(":")[0]}
 
     return of_records(records)
@@ -169,7 +172,7 @@ def read_scitail(source: Source) -> Table:
 
 
 def copa_records(source: Source) -> Iterator[tuple[str, Record]]:
-    """The question enters the context: the premise, a space, then one of `COPA_QUESTIONS`."""
+    """The question becomes part of the context: the premise, a space, then one of `COPA_QUESTIONS`."""
     for item in _safe_xml(read_bytes(source.path), source.path).iter("item"):
         place = f"{source.name} item {item.get('id')}"
         question = COPA_QUESTIONS.get(item.get("asks-for") or "")
@@ -182,8 +185,8 @@ def copa_records(source: Source) -> Iterator[tuple[str, Record]]:
 
 
 def _safe_xml(data: bytes, path: Path) -> ElementTree.Element:
-    """Parse XML that declares no entity: neither can one be fetched from elsewhere nor can nested ones explode. (A
-    named DTD, as COPA's own files have, is not fetched by this parser.)"""
+    """Parses XML that declares no entity, so that nothing is fetched and no nested entities expand. (This parser does
+    not fetch a named DTD, which COPA's files have.)"""
     declared = re.search(rb"<!ENTITY\s+(\S+)", data)
     if declared is not None:
         name = declared[1].decode("utf-8", "replace")
@@ -195,7 +198,7 @@ def _safe_xml(data: bytes, path: Path) -> ElementTree.Element:
 
 
 def read_storycloze(source: Source) -> Table:
-    """The context is the four sentences, joined by spaces; it is a column of its own behind the file's."""
+    """The context is the four sentences, joined by spaces. It becomes a column of its own after the file's columns."""
     sentences = [f"InputSentence{i}" for i in range(1, 5)]
     names = {name: name for name in sentences}
     names |= {f"RandomFifthSentenceQuiz{i}": f"choice{i}" for i in (1, 2)} | {"AnswerRightEnding": "label"}
@@ -206,8 +209,8 @@ def read_storycloze(source: Source) -> Table:
 
 
 def race_records(source: Source) -> Iterator[tuple[str, Record]]:
-    """A folder (searched to any depth) of JSON files, or one of them, each an article with questions; the context is
-    the article, a line break, the question. The columns `id` and `question` say which it is."""
+    """Reads a folder (to any depth) of JSON files, or one of them. Each holds an article with questions. The context is
+    the article, a line break, and the question. The columns `id` and `question` identify each row."""
     files = [source.path]
     if source.path.is_dir():
         files = sorted(file for suffix in ("txt", "json") for file in source.path.rglob(f"*.{suffix}"))
@@ -227,8 +230,8 @@ def _race_questions(passage: Any, file: Path) -> list[Record]:
         article, questions, options = passage["article"], passage["questions"], passage["options"]
         answers = passage.get("answers") or [None] * len(questions)
         if not len(questions) == len(options) == len(answers):
-            raise UserError(f"{file}: questions, options and answers are not equally many; correct the file")
-        asked = [str(question).strip().replace("\n", " ") for question in questions]  # a line each: see `question_in`
+            raise UserError(f"{file}: the numbers of questions, options and answers differ; correct the file")
+        asked = [str(question).strip().replace("\n", " ") for question in questions]  # one line each: see `question_in`
         return [
             {"id": passage.get("id", file.name), "question": number, "context": f"{article}\n{question}"}
             | numbered_choices(choices)
@@ -242,7 +245,7 @@ def _race_questions(passage: Any, file: Path) -> list[Record]:
 
 
 def numbered_choices(choices: Iterable[Any]) -> Record:
-    """Choices by the names of their columns."""
+    """The choices, under their column names."""
     return {f"choice{number}": choice for number, choice in enumerate(choices, 1)}
 
 
@@ -250,8 +253,8 @@ _SWAG_ENDINGS = tuple(f"ending{number}" for number in range(4))
 
 
 def read_swag(source: Source) -> Table:
-    """CSV: the context is `sent1`, the choices are `sent2` with each ending; labels count from 0 there, from 1 here.
-    The other columns are kept."""
+    """Reads CSV. The context is `sent1`; the choices are `sent2` with each ending. Labels count from 0 there and from 1
+    here. The other columns are kept."""
     table = parse_csv(source.text(), source.name)
     names = {"sent1": "context", **{name: name for name in ("sent2", *_SWAG_ENDINGS)}, "label": "label"}
     table = _named(table, names)
@@ -275,9 +278,9 @@ def _swag_label(cell: str, where: str) -> str | None:
 
 
 def cbt_records(source: Source) -> Iterator[tuple[str, Record]]:
-    """Numbered lines, a story at a time: 20 sentences, then a question with XXXXX for the missing word, and behind tabs
-    the word, an empty cell and the candidates with | between. The context is the sentences, a line break, the question;
-    the choices are the candidates."""
+    """Reads numbered lines, one story after the other: 20 sentences, then a question with XXXXX for the missing word,
+    followed by tabs, the word, an empty cell, and the candidates separated by |. The context is the sentences, a line
+    break, and the question; the choices are the candidates."""
     story: list[str] = []
     for number, line in enumerate(text_lines(source.text()), 1):
         if not line.strip():
@@ -285,27 +288,29 @@ def cbt_records(source: Source) -> Iterator[tuple[str, Record]]:
         place = f"{source.name} row {number}"
         numbered = re.fullmatch(r"([0-9]+) (.*)", line)
         if numbered is None:
-            raise UserError(f"{place}: no number and sentence in it, as 1 to 21 in each story; check --format")
-        if int(numbered[1]) == 1 and story:
-            raise UserError(f"{place}: a new story, and the one before has no question; restore its last line")
-        if int(numbered[1]) != len(story) + 1:
             raise UserError(
-                f"{place}: number {numbered[1]} where {len(story) + 1} is expected; restore what is missing"
+                f"{place}: it does not begin with a number and a sentence (1 to 21 in each story); check --format"
             )
+        if int(numbered[1]) == 1 and story:
+            raise UserError(f"{place}: a new story begins, but the previous one has no question; restore its last line")
+        if int(numbered[1]) != len(story) + 1:
+            raise UserError(f"{place}: number {numbered[1]}, but {len(story) + 1} is expected; restore what is missing")
         if "\t" not in line:
             story.append(numbered[2].strip())
             continue
         yield place, _cbt_record(story, numbered[2].split("\t"), place)
         story = []
     if story:
-        raise UserError(f"{source.name}: its last story has no question; the file may be cut short: get it again")
+        raise UserError(f"{source.name}: its last story has no question; the file may be cut short: download it again")
 
 
 def _cbt_record(story: list[str], cells: list[str], place: str) -> Record:
     question, answer = cells[0].strip(), cells[1].strip()
     candidates = [candidate.strip() for candidate in cells[-1].split("|") if candidate.strip()]
     if len(cells) < 3 or len(candidates) < 2:
-        raise UserError(f"{place}: no question, word and candidates (a|b|…) with tabs between; check --format")
+        raise UserError(
+            f"{place}: the question, the word and the candidates (a|b|…) must be separated by tabs; check --format"
+        )
     if answer and answer not in candidates:
         raise UserError(f"{place}: the word {answer!r} is not among its candidates; correct the row")
     label = ChoiceNumber(candidates.index(answer) + 1) if answer else None

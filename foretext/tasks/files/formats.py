@@ -1,5 +1,5 @@
-"""Published layouts of data sets, read as they come: `--format sst2` and the like. `FORMATS` is the whole list; the
-readers are in `format_readers.py`.
+"""Published layouts of data sets, such as `--format sst2`. `FORMATS` is the whole list; the readers are in
+`format_readers.py`.
 """
 
 from dataclasses import dataclass
@@ -31,21 +31,21 @@ class Format:
     kind: str
     reader: Reader
     description: str
-    metric: str | None = None  # what the data set's authors score it by, where it is not the kind's own
-    asks: bool = False  # whether the last line of the context is the question, which must not be cut
+    metric: str | None = None  # the metric of the data set's authors, if it is not the kind's own
+    asks: bool = False  # whether the last line of the context is a question, which must not be cut
 
 
 def read_format(
     path: str | Path, name: str, kind: str, *, errors: str = "strict", notes: list[str] | None = None
 ) -> Table:
-    """Read `path` by the format `name`, which must be one of the task `kind`."""
+    """Reads `path` in the format `name`, which must be one for the task `kind`."""
     chosen = find_format(name)
     if chosen.kind != kind:
         raise UserError(f"--format {name} holds {chosen.kind} rows, not {kind}; use --task {chosen.kind}")
     path = Path(path)
     table = chosen.reader(Source(path, errors, notes if notes is not None else []))
     if not table.rows:
-        raise UserError(f"{path}: no rows found in the layout {name}; check that the file is what --format says")
+        raise UserError(f"{path}: no rows found in the layout {name}; check --format")
     return table
 
 
@@ -56,7 +56,8 @@ def find_format(name: str) -> Format:
 
 
 def question_in(text: str, name: str) -> str:
-    """The question behind the article in a row's text, with its line break, by the format `name`; empty if none."""
+    """The question after the article in a row's text, including its line break, for the format `name`; empty if
+    none."""
     _, mark, question = text.rpartition("\n")
     return mark + question if mark and find_format(name).asks else ""
 
@@ -139,7 +140,7 @@ FORMATS: dict[str, Format] = {
         "STS-B, 0 to 5: sts-*.csv (tab-separated, no header) or GLUE's TSV",
     ),
     "copa": Format(
-        "choice", of_records(copa_records), "COPA: XML; the question (cause or effect) is put after the premise"
+        "choice", of_records(copa_records), "COPA: XML; the question (cause or effect) is added after the premise"
     ),
     "storycloze": Format("choice", read_storycloze, "Story Cloze: CSV, four sentences and two endings"),
     "swag": Format(
@@ -150,13 +151,14 @@ FORMATS: dict[str, Format] = {
     "cbt": Format(
         "choice",
         of_records(cbt_records),
-        "Children's Book Test: text; 20 sentences, a line break and the question, the missing word is XXXXX",
+        "Children's Book Test: text; the context is 20 sentences, a line break and the question, where XXXXX is the "
+        "missing word",
         asks=True,
     ),
     "race": Format(
         "choice",
         of_records(race_records),
-        "RACE: a folder of JSON files; the question is put after the article",
+        "RACE: a folder of JSON files; the question is added after the article",
         asks=True,
     ),
 }

@@ -1,12 +1,12 @@
-"""Predictions beside the rows they belong to, as a file or as text for standard output.
+"""Predictions beside their rows, as a file or as text for standard output.
 
-The original columns come first, as they were. Then `prediction`; with classes and choices `probability` (of what was
-predicted) and one column a class, `p_<label>`, or a choice, `p_1` and so on (empty where a row has fewer choices). A
-choice is given by its number from 1, as in the input. An original column with the name of a new one is kept under
-`input_<name>`: so predicting on a predictions file works, and `prediction` is always the newest.
+The original columns come first, unchanged. Then comes `prediction`. Classes and choices add `probability` (of the
+prediction) and one column per class, `p_<label>`, or per choice, `p_1` and so on (empty if a row has fewer choices). A
+choice is given by its number from 1, as in the input. An original column with the name of a new one is kept as
+`input_<name>`, so predicting on a predictions file works, and `prediction` is always the newest.
 
-Tags and answers have shapes of their own, which their families make. Files are written whole or not at all. TSV has no
-line breaks or tabs inside a cell: there they become spaces.
+Tags and answers have their own shapes, which their families make. Files are written atomically. TSV cells cannot hold
+line breaks or tabs; these become spaces.
 """
 
 import gzip
@@ -25,7 +25,8 @@ from foretext.text.corpus.tables import Table, set_aside, unpacked
 from foretext.text.corpus.text_files import write_whole
 
 _DIGITS = 6
-# What is quoted. The csv module would leave a lone carriage return bare, which readers take for the end of a row.
+# Characters that need quoting. The csv module leaves a lone carriage return unquoted, which readers take for the end of
+# a row.
 _SPECIAL_CSV = re.compile('[,;"\t\r\n]')
 _SPECIAL_TSV = re.compile('^"')
 _BREAKS = re.compile("\r\n|[\t\r\n]")
@@ -33,10 +34,10 @@ _BREAKS = re.compile("\r\n|[\t\r\n]")
 
 @dataclass(frozen=True)
 class Predictions:
-    """What a model says about each row. `values`: class names, choice indices from 0, scores, tuples of tags, or
-    `Answered`. `probabilities`: for each row one for each label (or choice), of tags one for each word (None where it
-    was not asked about); None otherwise. `labels`: class names or tags; None otherwise. `why`: for each row of tags a
-    line for each word, where that was asked for."""
+    """A model's predictions for rows. `values`: class names, choice indices from 0, scores, tuples of tags, or
+    `Answered`. `probabilities`: for each row one per label or choice; for tags one per word (None if it was not
+    predicted); otherwise None. `labels`: class names or tags; otherwise None. `why`: for each row of tags one line per
+    word, if explanations were requested."""
 
     kind: str
     values: Sequence[Any]
@@ -46,7 +47,7 @@ class Predictions:
 
 
 def with_column(table: Table | None, name: str, cells: Sequence[Any]) -> Table:
-    """The table with one more column, in front."""
+    """The table with one more column in front."""
     assert table is not None and len(table.rows) == len(cells)
     while name in table.columns:
         name = f"{name}_"
@@ -55,7 +56,7 @@ def with_column(table: Table | None, name: str, cells: Sequence[Any]) -> Table:
 
 
 def prediction_table(table: Table, predictions: Predictions, notes: list[str] | None = None) -> Table:
-    """The rows of `table` with the columns of the predictions behind their own."""
+    """The rows of `table` with the prediction columns after their own."""
     names, added = _new_columns(predictions)
     renamed = set_aside(table.columns, names)
     if notes is not None:
@@ -92,7 +93,7 @@ def written_probability(probability: float | None) -> float | None:
 
 
 def write_output(content: Table | str, path: Path, form: str) -> None:
-    """Write a table in this form, or a text; packed if the name ends in .gz."""
+    """Writes a table in this form, or a text; compressed if the name ends in .gz."""
     if isinstance(content, Table) and form == "parquet":
         data = _parquet(content)
     else:
@@ -101,14 +102,14 @@ def write_output(content: Table | str, path: Path, form: str) -> None:
 
 
 def output_text(content: Table | str, form: str) -> str:
-    """A table as "csv", "tsv" or "jsonl" text; a text is what it is."""
+    """A table as "csv", "tsv" or "jsonl" text; a text is returned unchanged."""
     if isinstance(content, str):
         return content
     if form == "jsonl":
         lines = [json.dumps(dict(zip(content.columns, map(_plain, row))), ensure_ascii=False) for row in content.rows]
         return "".join(f"{line}\n" for line in lines)
     if form not in ("csv", "tsv"):
-        raise UserError(f"a table cannot be shown as {form!r}; use csv, tsv or jsonl")
+        raise UserError(f"a table cannot be written as {form!r}; use csv, tsv or jsonl")
     delimiter, special = ("\t", _SPECIAL_TSV) if form == "tsv" else (",", _SPECIAL_CSV)
     lines = []
     for row in (content.columns, *content.rows):
@@ -121,7 +122,7 @@ def output_text(content: Table | str, form: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value that JSON knows: numpy scalars unpacked, anything foreign (dates, bytes) as text."""
+    """A value that JSON can hold: numpy scalars are unpacked, other types (dates, bytes) become text."""
     value = unpacked(value)
     if value is None or isinstance(value, str | bool | int | list | dict):
         return value
@@ -148,7 +149,7 @@ def _parquet(table: Table) -> bytes:
         try:
             columns.append(polars.Series(name, values, strict=True))
         except (TypeError, ValueError, OverflowError, polars.exceptions.PolarsError):
-            # one column with values of several types, as JSON lines may have
+            # one column with values of several types, which JSON lines may have
             columns.append(polars.Series(name, [None if v is None else _cell(v) for v in values], dtype=polars.String))
     out = io.BytesIO()
     polars.DataFrame(columns).write_parquet(out)

@@ -1,6 +1,6 @@
-"""Labelled rows: what a task reads, from a file or from Python data, checked once and here.
+"""Labelled rows, from a file or from Python data. All checks of rows are here.
 
-Columns by kind (other names by `columns={"text": "review", "label": "stars"}`, our name → the file's):
+Columns by kind (for other names: `columns={"text": "review", "label": "stars"}`, our name → the file's):
 
 | kind | columns | label |
 |---|---|---|
@@ -8,12 +8,12 @@ Columns by kind (other names by `columns={"text": "review", "label": "stars"}`, 
 | entailment | premise, hypothesis | label: any text |
 | similarity | text1, text2 | label: any text |
 | choice | context, choice1 … choiceN | label: the right one's number from 1, or its text |
-| regression | text, and text2 if there is one; or text1 and text2 | score: a finite number |
+| regression | text, and optionally text2; or text1 and text2 | score: a finite number |
 
-Labels are never coerced: in CSV and TSV the label is the cell as it stands ("01" is not "1", "1.0" is not "1",
-"pos " is not "pos"). Typed values of JSON, Parquet and Python become text: whole numbers their decimal digits,
-true and false "true" and "false", other numbers Python's shortest form (1.0 gives "1.0"). Null, NaN and blank cells
-are missing labels. Rows of a choice may have different numbers of choices: empty ones at the end are absent.
+Labels are never coerced: in CSV and TSV the label is the exact cell ("01" is not "1", "1.0" is not "1", "pos " is not
+"pos"). Typed values of JSON, Parquet and Python become text: whole numbers their decimal digits, true and false "true"
+and "false", other numbers take Python's shortest form (1.0 gives "1.0"). Null, NaN and blank cells are missing labels.
+Rows may have different numbers of choices: empty ones at the end count as absent.
 """
 
 import math
@@ -36,8 +36,8 @@ TEXT_FIELDS = {
     "choice": ("context",),
     "regression": ("text",),
 }
-LABEL_FIELDS = {"regression": "score"}  # others: label
-UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both
+LABEL_FIELDS = {"regression": "score"}  # for other kinds: label
+UNORDERED = ("similarity", "regression")  # kinds whose pairs have no order: a causal layout reads both orders
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
 _CHOICE = re.compile(r"choice([1-9][0-9]*)")
 _SCORE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -45,8 +45,8 @@ _SCORE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 @dataclass(frozen=True)
 class Row:
-    """One example. `texts` as in the module's table; `label`: a class's name, for a choice its index from 0, for a
-    regression a float, None if there is none; `where` is for messages."""
+    """One example. `texts` as in the module's table. `label`: a class name, for a choice its index from 0, for a
+    regression a float; None if missing. `where` is for messages."""
 
     texts: tuple[str, ...]
     label: str | float | int | None
@@ -63,7 +63,7 @@ def read_rows(
     errors: str = "strict",
     notes: list[str] | None = None,
 ) -> list[Row]:
-    """The rows of a file. `notes` collects sentences for the user (rows skipped, bytes replaced)."""
+    """The rows of a file. `notes` collects notes for the user (rows skipped, bytes replaced)."""
     table = read_task_table(path, kind, columns=columns, format=format, errors=errors, notes=notes)
     return rows_of(table, kind, columns=columns, need_labels=need_labels)
 
@@ -77,23 +77,23 @@ def read_task_table(
     errors: str = "strict",
     notes: list[str] | None = None,
 ) -> Table:
-    """The table behind `read_rows`, all its columns kept: `rows_of` makes rows of it, in the same order."""
+    """The table behind `read_rows` with all its columns. `rows_of` makes rows of it, in the same order."""
     if format is None:
         return read_table(path, errors=errors, notes=notes)
     if columns:
-        raise UserError(f"{path}: --format {format} knows its columns; leave out --columns or --format")
+        raise UserError(f"{path}: --format {format} already defines its columns; leave out --columns or --format")
     return read_format(path, format, kind, errors=errors, notes=notes)
 
 
 def text_fields(kind: str, texts: int = 0) -> tuple[str, ...]:
-    """The text fields that rows of a kind have at least. `texts`: of a regression's row, 2 for pairs."""
+    """The text fields that rows of a kind must have. `texts`: per row of a regression, 2 for pairs."""
     more = {"choice": ("choice1", "choice2"), "regression": ("text2",) if texts == 2 else ()}
     return (*TEXT_FIELDS[kind], *more.get(kind, ()))
 
 
 def has_own_names(header: Iterable[str], kind: str, texts: int = 0) -> bool:
-    """Whether a file's columns have the task's own names for its texts. A pair with a score is a similarity too, and
-    may have that one's."""
+    """Whether a file's columns use the task's own names for its texts. A scored pair may also use a similarity's
+    names."""
     there = set(header)
     return set(text_fields(kind, texts)) <= there or (kind == "regression" and texts != 1 and _named_as_pair(there))
 
@@ -104,24 +104,24 @@ def _named_as_pair(header: Iterable[str]) -> bool:
 
 
 def check_texts(rows: Sequence[Row], texts: int) -> None:
-    """Single texts and pairs are two tasks: a model of the one says nothing about the other. `texts`: how many a row
-    has, 0 if that was not kept or differs by row."""
+    """UserError if single texts and pairs are mixed: they are two different tasks. `texts`: how many a row has, 0 if
+    unknown or different by row."""
     for row in rows:
         if texts == 1 and len(row.texts) > 1:
-            raise UserError(f"{row.where}: two texts where the model was trained on one a row; leave out the second")
+            raise UserError(f"{row.where}: two texts, but the model was trained on single texts; leave out the second")
         if texts == 2 and len(row.texts) < 2:
-            raise UserError(f"{row.where}: one text where the model was trained on pairs; give text and text2")
+            raise UserError(f"{row.where}: one text, but the model was trained on pairs; give text and text2")
 
 
 def kind_of(kind: str, format: str | None) -> str:
-    """The kind of task that is learned: a similarity that is given by scores (STS-B) is a regression of pairs."""
+    """The kind of task to learn: a similarity given as scores (STS-B) is a regression of pairs."""
     scored = kind == "similarity" and format is not None and find_format(format).kind == "regression"
     return "regression" if scored else kind
 
 
 def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
-    """Checked rows of a table, one for each of its rows. Without `need_labels` a label that is missing or that
-    cannot be read is None; texts are needed always."""
+    """The rows of a table, checked. Without `need_labels`, a missing or unreadable label is None; texts are always
+    needed."""
     text_columns, label_column = _find_columns(table, kind, columns or {}, need_labels)
     at = [table.columns.index(name) for name in text_columns]
     label_at = table.columns.index(label_column) if label_column is not None else None
@@ -150,17 +150,17 @@ def cell_text(value: Any, where: str) -> str | None:
         return None
     if isinstance(value, str):
         if not value.isascii() and _HALF_PAIR.search(value):
-            raise UserError(f"{where}: half a surrogate pair, which is no character; correct the text")
+            raise UserError(f"{where}: half of a surrogate pair, which is not a character; correct the text")
         return str(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    raise UserError(f"{where}: a {type(value).__name__} where text or a number is expected; store it as text")
+    raise UserError(f"{where}: a {type(value).__name__}, but text or a number is needed; store it as text")
 
 
 def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: bool) -> tuple[list[str], str | None]:
-    """The table's names of the text columns in order, and of the label column (None if absent and not needed)."""
+    """The table's names of the text columns, in order, and of the label column (None if absent and not needed)."""
     label_field = LABEL_FIELDS.get(kind, "label")
     if kind == "regression" and not names.keys() - {label_field} and _named_as_pair(table.columns):
         names = {"text": "text1", "text2": "text2", **names}
@@ -171,14 +171,14 @@ def _find_columns(table: Table, kind: str, names: dict[str, str], need_labels: b
             raise UserError(f"--columns {key}=…: {kind} has no field {key!r}; its fields are {', '.join(allowed)}")
     others = [*fields, label_field]
     texts = [_find(table, field, names, others) for field in fields]
-    # A name given by the user must exist even where labels are not needed: it is a misspelling otherwise.
+    # A column named by the user must exist even if labels are not needed: otherwise it is a misspelling.
     if names.get(label_field, label_field) in table.columns or need_labels or label_field in names:
         return texts, _find(table, label_field, names, others)
     return texts, None
 
 
 def _further_fields(table: Table, kind: str, names: dict[str, str]) -> list[str]:
-    """The text fields that a file has beside those of every row of the kind."""
+    """The optional text fields that a file has."""
     if kind == "regression":
         return ["text2"] if "text2" in names or "text2" in table.columns else []
     if kind != "choice":
@@ -188,21 +188,22 @@ def _further_fields(table: Table, kind: str, names: dict[str, str]) -> list[str]
 
 
 def _find(table: Table, field: str, names: dict[str, str], fields: Sequence[str]) -> str:
-    """The table's column for a field; where it is not there, the error names one that none of the other `fields` is."""
+    """The table's column for a field. If it is missing, the error suggests a column that none of the other `fields`
+    uses."""
     name = names.get(field, field)
     if name in table.columns:
         return name
     there = ", ".join(table.columns) or "none"
     if _CHOICE.fullmatch(field) and name == field and sum(bool(_CHOICE.fullmatch(c)) for c in table.columns) == 1:
         raise UserError(
-            f"{table.name}: no column {name!r}; a choice needs at least two, choice1 and choice2; "
-            f"the columns are {there}; add it, or name another by --columns {field}=…"
+            f"{table.name}: no column {name!r}; a choice needs at least choice1 and choice2; the columns are {there}; "
+            f"add it, or name another with --columns {field}=…"
         )
     taken = {names.get(other, other) for other in fields if other != field}
     free = [column for column in table.columns if column not in taken]
     if not free:
         raise UserError(
-            f"{table.name}: no column {name!r}, and the columns {there} are in use; add one for the {field}"
+            f"{table.name}: no column {name!r}, and the columns {there} are already used; add one for the {field}"
         )
     raise UserError(
         f"{table.name}: no column {name!r}{did_you_mean(name, free)}; the columns are {there}; "
@@ -224,7 +225,7 @@ def _texts(cells: list[Any], names: list[str], kind: str, where: str) -> tuple[s
 
 
 def _labels_there(table: Table, at: int, kind: str) -> str:
-    """The labels that other rows have, for a message; at most twenty. Of scores and numbers of choices none."""
+    """The labels of the other rows, for a message; at most twenty. Empty for scores and choice numbers."""
     if kind in ("regression", "choice"):
         return ""
     found = dict.fromkeys(str(cells[at]).strip() for cells in table.rows if unpacked(cells[at]) is not None)
@@ -260,21 +261,24 @@ def _choice_label(text: str, choices: tuple[str, ...], where: str, numbered: boo
         return readings.pop()
     if readings:
         ways = " or ".join(f"choice{index + 1}" for index in sorted(readings))
-        raise UserError(f"{where}: the label {text!r} can mean {ways}; give the number of a choice and distinct texts")
+        raise UserError(
+            f"{where}: the label {text!r} could mean {ways}; give a choice's number and make the choices' texts "
+            "distinct"
+        )
     raise UserError(
         f"{where}: the label {text!r} is neither a number from 1 to {len(choices)} nor the text of a choice; correct it"
     )
 
 
 def rows_from(data: Any, kind: str, *, columns: dict[str, str] | None = None, need_labels: bool = True) -> list[Row]:
-    """Rows of Python data; see `table_from` for what it may be. A list or tuple of `Row` passes through."""
+    """Rows from Python data; see `table_from` for its forms. A list or tuple of `Row` passes through."""
     if isinstance(data, list | tuple) and data and all(isinstance(item, Row) for item in data):
         return data if isinstance(data, list) else list(data)
     return rows_of(table_from(data, kind), kind, columns=columns, need_labels=need_labels)
 
 
 def table_from(data: Any, kind: str) -> Table:
-    """A table of Python data:
+    """A table of Python data. It may be:
 
     - a polars or pandas frame, or a list of dicts, with the columns of the kind (a choice may have `choices`, a list);
     - a list of strings (texts without labels) or of tuples in the order of the columns, the label last: `(text,
@@ -289,7 +293,7 @@ def table_from(data: Any, kind: str) -> Table:
     elif isinstance(data, tuple):
         records = _pair_records(data, kind)
     elif isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
-        raise UserError(f"data: a {type(data).__name__} where a list of rows, a frame or a pair (X, y) is expected")
+        raise UserError(f"data: a {type(data).__name__}, but a list of rows, a frame or a pair (X, y) is needed")
     else:
         records = [_record(item, kind, f"data[{i}]") for i, item in enumerate(data)]
     if not records:
@@ -298,10 +302,10 @@ def table_from(data: Any, kind: str) -> Table:
 
 
 def listed(data: Any, what: str, name: str | None) -> list[tuple[str, Any]]:
-    """The items of Python data that has to be a list of `what`, each behind its name in messages. `name`: what to call
-    the data, where it is not an argument."""
+    """The items of Python data that must be a list of `what`, each with its name for messages. `name`: what messages
+    call the data, if it is not an argument."""
     if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
-        raise UserError(f"{name or 'data'}: a {type(data).__name__} where a list of {what} is expected")
+        raise UserError(f"{name or 'data'}: a {type(data).__name__}, but a list of {what} is needed")
     items = [(f"{name} {i + 1}" if name else f"data[{i}]", item) for i, item in enumerate(data)]
     if not items:
         raise UserError(f"{name or 'data'}: no {what}; give at least one")
@@ -313,7 +317,7 @@ def _pair_records(data: tuple[Any, ...], kind: str) -> list[Record]:
         raise UserError("data: a tuple must be a pair (X, y) of texts and labels; give rows as a list")
     texts, labels = list(data[0]), list(data[1])
     if len(texts) != len(labels):
-        raise UserError(f"data: X has {len(texts)} texts and y {len(labels)} labels; they must be equally many")
+        raise UserError(f"data: X has {len(texts)} texts but y has {len(labels)} labels; the numbers must be equal")
     field = LABEL_FIELDS.get(kind, "label")
     return [_record(text, kind, f"X[{i}]") | {field: label} for i, (text, label) in enumerate(zip(texts, labels))]
 
@@ -326,7 +330,7 @@ def _record(item: Any, kind: str, where: str) -> Record:
         return record
     cells = [item] if isinstance(item, str) else list(item) if isinstance(item, tuple | list) else None
     if cells is None:
-        raise UserError(f"{where}: a {type(item).__name__} where a string, a tuple or a dict is expected")
+        raise UserError(f"{where}: a {type(item).__name__}, but a string, a tuple or a dict is needed")
     if kind == "choice":
         if len(cells) not in (2, 3) or isinstance(cells[1], str):
             raise UserError(f"{where}: a choice is a tuple (context, [choice, …], label) or a dict")
@@ -334,12 +338,12 @@ def _record(item: Any, kind: str, where: str) -> Record:
         return record | {"label": cells[2]} if len(cells) == 3 else record
     fields = _fields(cells, kind)
     if not len(fields) - 1 <= len(cells) <= len(fields):
-        raise UserError(f"{where}: {len(cells)} values where {kind} has {', '.join(fields)}")
+        raise UserError(f"{where}: {len(cells)} values, but {kind} has {', '.join(fields)}")
     return dict(zip(fields, cells))
 
 
 def _fields(cells: Sequence[Any], kind: str) -> list[str]:
-    """What the values of a tuple are, in their order."""
+    """The fields of a tuple's values, in order."""
     if kind != "regression":
         return [*TEXT_FIELDS[kind], "label"]
     paired = len(cells) == 3 or (len(cells) == 2 and isinstance(cells[1], str))

@@ -1,9 +1,9 @@
-"""Questions about passages from SQuAD's JSON files, 1.1 and 2.0, which XQuAD, CMRC and many others share.
+"""Questions about passages in SQuAD's JSON format, 1.1 and 2.0, which XQuAD, CMRC and many others share.
 
 `data` → `paragraphs` (`context`) → `qas` (`id`, `question`, `answers` of `text` and `answer_start`, and in 2.0
-`is_impossible`). An answer must stand in its passage. If it does not stand where `answer_start` says, as happens in
-published files, it is looked for, and the place nearest to that is taken and counted; if it is nowhere, that is an
-error, for a model cannot point at it.
+`is_impossible`). An answer must occur in its passage. If it is not at `answer_start`, as happens in published files,
+the nearest occurrence is taken and counted. If it does not occur at all, that is an error, since a model cannot point
+at it.
 """
 
 import json
@@ -19,12 +19,12 @@ from foretext.text.corpus.tables import cleaned, unpacked
 from foretext.text.corpus.text_files import ReadReport, note_replaced, read_text
 
 MOST_BYTES = 1 << 30  # SQuAD 2.0's training file has 42 MB
-_SHOWN = 60  # characters of an answer in a message
+_SHOWN = 60  # characters of an answer shown in a message
 
 
 @dataclass(frozen=True)
 class Answer:
-    """A text that stands at character `start` of the passage."""
+    """A text that begins at character `start` of the passage."""
 
     text: str
     start: int
@@ -32,7 +32,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """`impossible`: known to have no answer in the passage. No answers and not impossible: they are not known."""
+    """`impossible`: known to have no answer in the passage. If it has no answers and is not impossible, the answers are
+    unknown."""
 
     id: str
     question: str
@@ -45,7 +46,7 @@ class Question:
 def read_squad(
     path: str | Path, *, errors: str = "strict", need_answers: bool = True, notes: list[str] | None = None
 ) -> list[Question]:
-    """The questions of a file. Without `need_answers` those that it has are left aside."""
+    """The questions of a file. Without `need_answers`, answers in the file are ignored."""
     path = Path(path)
     notes = notes if notes is not None else []
     reader = _Reader(errors, need_answers)
@@ -56,21 +57,20 @@ def read_squad(
     check_ids(placed, str(path))
     if reader.moved:
         notes.append(
-            f"{path}: {reader.moved:,} answers do not stand at their answer_start; the nearest place in the passage "
-            "that has their text is taken"
+            f"{path}: {reader.moved:,} answers are not at their answer_start; the nearest place in the passage with "
+            "their text is used"
         )
     note_replaced(notes, str(path), reader.report.replaced)
     return [question for question, _ in placed]
 
 
 def check_ids(placed: Sequence[tuple[Question, str]], name: str) -> None:
-    """UserError if two questions, each with its place, have one id: their answers could not be told apart."""
+    """UserError if two questions have the same id: their answers could not be told apart."""
     places: dict[str, str] = {}
     for question, place in placed:
         if (first := places.setdefault(question.id, place)) != place:
             raise UserError(
-                f"{name}: the id {question.id!r} stands twice, at {first} and at {place}; give each question an id of "
-                "its own"
+                f"{name}: the id {question.id!r} occurs twice, at {first} and at {place}; give each question its own id"
             )
 
 
@@ -78,13 +78,13 @@ def _parsed(path: Path, errors: str, notes: list[str]) -> Any:
     try:
         return json.loads(read_text(path, errors, notes, limit=MOST_BYTES))
     except RecursionError:
-        raise UserError(f"{path}: JSON that is nested too deeply; give a file in SQuAD's layout") from None
+        raise UserError(f"{path}: the JSON is nested too deeply; give a file in SQuAD's layout") from None
     except ValueError as error:
         raise UserError(f"{path}: not JSON ({error}); give a file in SQuAD's layout") from None
 
 
 def _records(data: Any, reader: "_Reader", name: str) -> Iterator[tuple[Any, str, str]]:
-    """Each question's object, its passage, and its place as in data[0].paragraphs[2].qas[1]."""
+    """Each question's object, its passage, and its place, such as data[0].paragraphs[2].qas[1]."""
     for a, article in enumerate(_items(data, "data", name)):
         for p, paragraph in enumerate(_items(article, "paragraphs", f"{name}: data[{a}]")):
             place = f"data[{a}].paragraphs[{p}]"
@@ -96,12 +96,12 @@ def _records(data: Any, reader: "_Reader", name: str) -> Iterator[tuple[Any, str
 def _items(holder: Any, key: str, where: str) -> list[Any]:
     items = holder.get(key) if isinstance(holder, dict) else None
     if not isinstance(items, list):
-        raise UserError(f"{where}: no list {key!r} in it; give a file in SQuAD's layout")
+        raise UserError(f"{where}: it has no list {key!r}; give a file in SQuAD's layout")
     return items
 
 
 class _Reader:
-    """Makes questions of JSON objects, and counts what had to be changed."""
+    """Makes questions from JSON objects, and counts what had to be changed."""
 
     def __init__(self, errors: str, need_answers: bool) -> None:
         self.errors = errors
@@ -110,7 +110,7 @@ class _Reader:
         self.report = ReadReport()
 
     def text(self, holder: Any, key: str, where: str) -> str:
-        """The text under `key`; one that is missing or blank is an error."""
+        """The text under `key`; a missing or blank one is an error."""
         value = holder.get(key) if isinstance(holder, dict) else None
         if not isinstance(value, str) or not value.strip():
             what = "blank" if isinstance(value, str) else "no text"
@@ -120,7 +120,7 @@ class _Reader:
     def question(self, record: Any, passage: str, name: str, place: str) -> Question:
         given = record.get("id") if isinstance(record, dict) else None
         if isinstance(given, bool) or not isinstance(given, str | int) or not str(given).strip():
-            raise UserError(f"{name}: {place} has no 'id'; give each question an id of its own")
+            raise UserError(f"{name}: {place} has no 'id'; give each question its own id")
         where = f"{name} question {given}"
         asked = self.text(record, "question", where)
         if not self.need_answers:
@@ -132,15 +132,15 @@ class _Reader:
         if not isinstance(found, list):
             raise UserError(f"{where}: 'answers' must be a list; correct it")
         if impossible and found:
-            raise UserError(f"{where}: 'is_impossible', and yet it has answers; remove the one or the other")
+            raise UserError(f"{where}: 'is_impossible' is true, but there are answers; remove one of the two")
         if not found and not impossible:
-            raise UserError(f"{where}: no answers; give one, or say 'is_impossible' if the passage has none")
+            raise UserError(f"{where}: no answers; give one, or set 'is_impossible' if the passage has none")
         return Question(
             str(given), asked, passage, tuple(self.answer(item, passage, where) for item in found), impossible, where
         )
 
     def answer(self, item: Any, passage: str, where: str) -> Answer:
-        """An object with `text` and perhaps `answer_start`."""
+        """An object with `text` and optionally `answer_start`."""
         text = self.text(item, "text", f"{where}, an answer")
         start = item.get("answer_start")
         given = start if isinstance(start, int) and not isinstance(start, bool) and start >= 0 else None
@@ -149,13 +149,13 @@ class _Reader:
         places = _places(text, passage)
         if not places:
             shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-            raise UserError(f"{where}: the answer {shown!r} is not in its passage; correct the one or the other")
+            raise UserError(f"{where}: the answer {shown!r} is not in its passage; correct one of the two")
         self.moved += 1
         return Answer(text, min(places, key=lambda at: abs(at - (given or 0))))
 
 
 def _places(text: str, passage: str) -> list[int]:
-    """Where the text stands in the passage, also where it overlaps itself."""
+    """Every place where the text occurs in the passage, including overlapping ones."""
     return [found.start() for found in re.finditer(f"(?={re.escape(text)})", passage)]
 
 
@@ -165,11 +165,10 @@ _NOT_GIVEN = object()
 
 
 def questions_from(data: Any, *, need_answers: bool = True, name: str | None = None) -> list[Question]:
-    """Questions of Python data: a list of tuples `(question, passage)` or `(question, passage, answer)`, or of dicts
-    with `question`, `passage` (or `context`), `answer` and perhaps `answer_start` and `id`. An answer is a text of the
-    passage, several of them in a list (and so their starts), or None: the passage has none. Without `need_answers` they
-    are left aside.
-    `Question`s pass through. `name`: what to call the data in messages, where it is not an argument."""
+    """Questions from Python data: a list of tuples `(question, passage)` or `(question, passage, answer)`, or of dicts
+    with `question`, `passage` (or `context`), `answer` and optionally `answer_start` and `id`. An answer is a text of
+    the passage, a list of several (with a list of starts), or None if the passage has none. Without `need_answers`,
+    answers are ignored. `Question`s pass through. `name`: what messages call the data, if it is not an argument."""
     reader = _Reader("strict", need_answers)
     questions = []
     for number, (where, item) in enumerate(listed(data, "questions", name)):
@@ -199,8 +198,8 @@ def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Quest
 
 
 def _starts(start: Any, answers: int, where: str) -> list[Any]:
-    """Where each answer begins, None if it is not said."""
+    """Where each answer begins; None if not given."""
     starts = list(start) if isinstance(start, list | tuple) else [None] * answers if start is None else [start]
     if len(starts) != answers:
-        raise UserError(f"{where}: {answers} answers and {len(starts)} 'answer_start'; give each answer its own")
+        raise UserError(f"{where}: {answers} answers but {len(starts)} 'answer_start'; give each answer one")
     return starts

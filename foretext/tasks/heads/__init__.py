@@ -1,1 +1,1 @@
-"""What is put on a trunk for a task, and its losses."""
+"""The heads on a trunk for each kind of task, and their losses."""

@@ -1,21 +1,21 @@
 """ULMFiT's classifier (Howard and Ruder 2018): a whole document, read in pieces, as [h_T; maxpool(H); meanpool(H)].
 
-A word that decides may stand anywhere in a document, and an LSTM's last state has forgotten most of them. So the last
-state is joined by the largest and the mean value of each unit over all tokens. A document may have thousands of these,
-more than gradients can flow through. BPT3C reads it in pieces, each beginning with the state that the one before ended
-with; all states count in both pools, gradients flow inside a piece, and only the last pieces have any.
+The deciding word may be anywhere in a document, and an LSTM's last state has forgotten most of them. So the last state
+is joined by the maximum and the mean of each unit over all tokens. A document may have thousands of tokens, too many
+for gradients. BPT3C reads it in pieces, each starting from the state where the previous one ended. All states count in
+both pools, but gradients flow only within a piece, and only in the last pieces.
 
-Pieces are counted from the end of each document, so that the first is the short one. Then all documents of a batch end
-together, the pieces that learn are the same columns for all, and neither padding nor the other documents of a batch
+Pieces are counted from the end of each document, so the short one comes first. Then all documents of a batch end
+together, the pieces with gradients are the same columns for all, and neither padding nor the other documents of a batch
 move a border.
 
-On a trunk with a bounded context (GPT's, BERT's), which a layout has cut the document to, that is read at once, and the
-state that speaks for it (GPT: at the extract token, BERT: at `[CLS]`) stands for h_T.
+On a trunk with a bounded context (GPT, BERT), the layout has cut the document to the context. It is read at once, and
+the state that represents it (GPT: at the extract token, BERT: at `[CLS]`) replaces h_T.
 
-Above stand two blocks of batch norm, dropout and a linear layer, with a ReLU between. Batch norm looks at the other
-rows of a micro-batch: this is the one task whose gradient depends on how a step is split.
+On top are two blocks of batch norm, dropout and a linear layer, with a ReLU in between. Batch norm depends on the other
+rows of a micro-batch: this is the only task whose gradient depends on how a step is split.
 
-With λ > 0 the language-model loss of GPT's L3 is added, over the tokens that learn.
+With λ > 0 the language-model loss of GPT's L3 is added, over the tokens with gradients.
 """
 
 from __future__ import annotations
@@ -54,8 +54,7 @@ SORTED_TOGETHER = 8  # batches
 
 
 def right_aligned(batch: Batch) -> Batch:
-    """The real tokens alone and what follows each, ending together: as long as the longest row, and filled up at the
-    left."""
+    """The real tokens and the target of each, aligned at the right end and padded at the left to the longest row."""
     real_BT = real_places(batch)
     lengths_B = real_BT.sum(1)
     longest = max(1, int(lengths_B.max()))
@@ -65,16 +64,16 @@ def right_aligned(batch: Batch) -> Batch:
 
 
 def learned_from(length: int, piece: int, learned: int) -> int:
-    """The first column of the pieces that have gradients: as many as lie in the last `learned`, and one at least."""
+    """The first column with gradients: as many whole pieces as lie within the last `learned` columns, at least one."""
     return max(0, length - piece * max(1, learned // piece))
 
 
 @dataclass(frozen=True)
 class RunningPool:
-    """What is known of each document after some of its pieces."""
+    """The pools of each document over the pieces read so far."""
 
     last_BD: Tensor
-    largest_BD: Tensor  # −∞ where nothing was read
+    largest_BD: Tensor  # −∞ if nothing was read
     sum_BD: Tensor
     count_B: Tensor
 
@@ -89,7 +88,7 @@ class RunningPool:
         return RunningPool(next.last_BD, largest_BD, self.sum_BD + next.sum_BD, self.count_B + next.count_B)
 
     def pooled(self) -> Tensor:
-        """[B, 3 · D]; zeros for a document without a token."""
+        """[B, 3 · D]; zeros for a document without tokens."""
         empty_B = self.count_B == 0
         mean_BD = self.sum_BD / self.count_B.clamp(min=1)[:, None]
         joined = torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1)
@@ -97,7 +96,7 @@ class RunningPool:
 
 
 def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
-    """Top states, mask and whether they have a gradient, piece by piece, of documents that end together."""
+    """Top states, mask and whether they have gradients, piece by piece, for documents that end together."""
     assert document.mask_BT is not None
     length = document.ids_BT.shape[1]
     state = trunk.new_state(len(document.ids_BT))
@@ -117,7 +116,7 @@ def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iter
 
 
 class RowNorm(nn.BatchNorm1d):
-    """Batch norm. A row that is alone in its batch has no variance, and is normalised as it will be in prediction."""
+    """Batch norm. A row alone in its batch has no variance and is normalised as in prediction."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and len(x) < 2:
@@ -126,7 +125,7 @@ class RowNorm(nn.BatchNorm1d):
 
 
 class PoolingHead(nn.Module):
-    """Two blocks, each x ↦ W dropout(norm(x)) + b, and a ReLU between them."""
+    """Two blocks, each x ↦ W dropout(norm(x)) + b, with a ReLU in between."""
 
     def __init__(self, inputs: int, outputs: int, config: ConcatPoolingConfig) -> None:
         super().__init__()
@@ -156,8 +155,8 @@ class ConcatPoolingTask(SupervisedTask):
         self.weights |= {name: weight for name, weight in penalties.items() if weight}
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
-        """Documents of like length together, as in the released code: a batch has as many steps as its longest has
-        tokens. A few batches are sorted at a time, so that documents meet others in each epoch."""
+        """Documents of similar length together, as in the released code: a batch takes as many steps as its longest
+        document has tokens. Sorting is over a few batches at a time, so that documents meet others in each epoch."""
         lengths = [examples.example(0, index).tokens for index in range(len(examples))]
         return LengthOrder(lengths, batch_size, seed, SORTED_TOGETHER)
 
@@ -171,7 +170,7 @@ class ConcatPoolingTask(SupervisedTask):
         return {name: found[name] for name in self.weights}
 
     def _learned(self, document: Batch) -> Batch:
-        """The columns that learn."""
+        """The columns with gradients."""
         assert document.mask_BT is not None and document.targets_BT is not None
         first = learned_from(document.ids_BT.shape[1], self.config.piece, self.config.learned)
         parts = (document.ids_BT, document.mask_BT, document.targets_BT)
@@ -181,7 +180,7 @@ class ConcatPoolingTask(SupervisedTask):
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         document = right_aligned(batch)
         pool, top_BTD = self._in_pieces(trunk, document) if reads_on(trunk) else self._at_once(trunk, batch, document)
-        pooled = pool.pooled()  # of each sequence; both orders of a pair are added
+        pooled = pool.pooled()  # per sequence; the two orders of a pair are added
         pooled = both_orders(pooled, batch).sum(1) if self.kind in UNORDERED else pooled
         scores = self.arrange(self.head(pooled), batch)
         losses: dict[str, LossSum] = {}
@@ -192,7 +191,7 @@ class ConcatPoolingTask(SupervisedTask):
         return Outcome(losses, None, scores)
 
     def _of_states(self, trunk: Trunk, top_BTD: Tensor, learned: Batch) -> dict[str, LossSum]:
-        """The losses beside the label's, of the states that learn."""
+        """The losses besides the label's, over the states with gradients."""
         penalties = {"activation": activation_penalty, "temporal": temporal_penalty}
         losses = {name: of(top_BTD, learned.mask_BT) for name, of in penalties.items() if name in self.weights}
         if "lm" in self.weights:
@@ -201,7 +200,7 @@ class ConcatPoolingTask(SupervisedTask):
         return losses
 
     def _in_pieces(self, trunk: Trunk, document: Batch) -> tuple[RunningPool, Tensor | None]:
-        """What is pooled, and the states that learn, if any do."""
+        """The pooled states, and the states with gradients, if any."""
         pool: RunningPool | None = None
         learned: list[Tensor] = []
         for top_BTD, mask_BT, learns in read_pieces(trunk, document, self.config.piece, self.config.learned):
@@ -212,7 +211,8 @@ class ConcatPoolingTask(SupervisedTask):
         return pool, torch.cat(learned, dim=1) if learned else None
 
     def _at_once(self, trunk: Trunk, batch: Batch, document: Batch) -> tuple[RunningPool, Tensor | None]:
-        """The same of a trunk that reads whole sequences; the state that speaks for one is in the place of its last."""
+        """The same for a trunk that reads whole sequences; the state that represents a sequence replaces its last
+        one."""
         assert batch.extract_B is not None and document.mask_BT is not None
         top_BTD = trunk(batch).top
         places = document.mask_BT.nonzero(as_tuple=True)

@@ -1,27 +1,23 @@
-"""Cross-view training (Clark et al. 2018): labelled and unlabelled batches in turn, over one encoder for all tasks.
+"""Cross-view training (Clark et al. 2018): labelled and unlabelled batches alternate, over one encoder for all tasks.
 
     labelled, task k     −Σ log p_primary(y | x)                     with labels smoothed by ε
     unlabelled, all k    Σ KL(p_primary(· | x) ‖ p_view(· | x))      for each auxiliary view
 
-The primary's distribution on unlabelled text is taken without dropout and is a constant: the views, which see less of
-the sentence, learn to predict what it predicts, and with them the first layer that they share with it. The primary
-module and the second layer learn from labels alone. (The released code has the cross-entropy, whose gradient is the
-same; KL is 0 where a view has nothing more to learn.)
+On unlabelled text the primary module's distribution is computed without dropout and is a constant. The views see less
+of the sentence and learn to predict the same distribution; they also train the first layer that they share with the
+primary module. The primary module and the second layer learn from labels alone. (The released code uses the
+cross-entropy, which has the same gradient; the KL is 0 when a view has nothing more to learn.)
 
-Each task and each of its views is a named loss: `chunk` for labels, `chunk.forward` and so on for views. A view's loss
-is divided by the places that it is asked about (of a word that is read in parts the first, where its label would
-stand), a task's by its labels; a batch that is not about a loss counts 0 for it. Which batch a step is about is the
-order's to say (`text/order.py`). What modules see is in `nn/recurrent/cvt.py`.
+Each task and each of its views is a named loss: `label` for the main task, the other tasks by their names, and for
+unlabelled text the view is appended (`label.forward`). A view's loss is divided by the number of its predictions (for a
+word read in parts, only the first part counts), a task's by the number of its labels. A batch counts 0 for losses that
+it does not concern. The order decides what a step's batch is: examples of one task, or unlabelled text
+(`text/order.py`). What each module sees is in `nn/recurrent/cvt.py`.
 
-Labelled rows are the examples that every family makes of them; a batch is of one task, or of unlabelled text, and which
-one a step is about is the order's to say (`text/order.py`). Losses are named `label` for the task that is asked
-for, by their names for the others, and with the view behind it for unlabelled text (`label.forward`).
+In labelled training, a word that occurs once in the labelled rows is read as unknown half of the time. Its vector would
+be of no use elsewhere, and the vector for unknown words would never learn. Its characters are read all the same.
 
-A word that the labelled rows have once is read as an unknown one half of the time, in training and where it is
-labelled: its vector would be of use nowhere else, and that of all unknown words would never learn. Its characters are
-read all the same.
-
-Scores are the primary module's, of the task that is asked for: [B, T, C] at every word, or [B, C].
+Scores are those of the main task's primary module: [B, T, C] at every word, or [B, C].
 """
 
 from __future__ import annotations
@@ -59,27 +55,28 @@ from foretext.text.order import LengthOrder, SampleOrder, Turns
 from foretext.text.words.word_forms import WordForms
 
 LABEL = "label"
-KINDS: dict[str, Kind] = {"tagging": "tagging", "classification": "sentence"}  # of task → of modules
+KINDS: dict[str, Kind] = {"tagging": "tagging", "classification": "sentence"}  # kind of task → kind of modules
 PRIMARY = "primary"
-RAMP_PART = 0.65  # of a run, over which the views have come in however short it is
+RAMP_PART = 0.65  # share of the run by whose end the views have full weight, however short the run is
 
 
 @dataclass(frozen=True)
 class CrossViewSettings:
     """[objective] of cross-view training."""
 
-    views: tuple[View, ...] = ("forward", "backward", "future", "past")  # sentences: those of them that they have
-    hidden: int = 512  # numbers between a module's two layers
-    smoothing: float = 0.1  # part of a label that is spread over all classes
-    unlabelled_weight: float = 1.0  # of each view's loss
-    ramp: int = 0  # steps, labelled ones too, over which that weight rises from 0; at most `RAMP_PART` of the run
-    unknown: float = 0.5  # how often a word that the labelled rows have once is read as an unknown one, in training
-    average: float = 0.998  # decay of the averaged weights that predict; 0: the last ones predict
+    views: tuple[View, ...] = ("forward", "backward", "future", "past")  # for sentences, those among them that apply
+    hidden: int = 512  # width between a module's two layers
+    smoothing: float = 0.1  # share of a label that is spread over all classes
+    unlabelled_weight: float = 1.0  # weight of each view's loss
+    ramp: int = 0  # steps, labelled ones included, over which that weight rises from 0; at most `RAMP_PART` of the run
+    unknown: float = 0.5  # how often a word that occurs once in the labelled rows is read as unknown, in training
+    average: float = 0.998  # decay of the averaged weights used for prediction; 0: the last weights are used
 
     def check(self) -> None:
         if len(set(self.views)) != len(self.views) or not set(self.views) <= set(VIEWS["tagging"]):
             raise UserError(
-                f"objective.views must be some of {', '.join(VIEWS['tagging'])}, each once, not {', '.join(self.views)}"
+                f"objective.views must be one or more of {', '.join(VIEWS['tagging'])}, each once, not "
+                f"{', '.join(self.views)}"
             )
         check_range("objective", self, "at least 1", "hidden")
         check_range("objective", self, "at least 0 and below 1", "smoothing", "average")
@@ -87,7 +84,8 @@ class CrossViewSettings:
         check_range("objective", self, "at least 0", "ramp", "unlabelled_weight")
 
     def loss_terms(self, kinds: Mapping[str, str]) -> dict[str, float]:
-        """Each named loss and its weight, of tasks of these kinds; a weight that rises is given as it ends."""
+        """Each named loss and its weight, for tasks of these kinds; a weight that rises is given with its final
+        value."""
         views = (f"{name}.{view}" for name, kind in kinds.items() for view in self.views if view in VIEWS[KINDS[kind]])
         return dict.fromkeys(kinds, 1.0) | dict.fromkeys(views, self.unlabelled_weight)
 
@@ -100,7 +98,7 @@ class CrossViewTask:
 
 
 def _key(view: str) -> str:
-    return f"{view}_view"  # `forward` is the name of something else in a dictionary of modules
+    return f"{view}_view"  # a dictionary of modules cannot have the name `forward`
 
 
 class TaskModules(nn.Module):
@@ -118,7 +116,7 @@ class TaskModules(nn.Module):
         )
 
     def logits(self, states: CvtStates, view: str, batch: CvtBatch) -> Tensor:
-        """Of the view's places one after the other, or of each sentence."""
+        """For the view's places one after the other, or for each sentence."""
         assert batch.words_BT is not None
         if self.task.kind == "tagging":
             firsts_BT = None if view == PRIMARY else batch.asked_BT
@@ -126,7 +124,7 @@ class TaskModules(nn.Module):
         return self.of_view[_key(view)](sentence_states(states, view, batch.words_BT))
 
     def asked(self, view: str, batch: CvtBatch) -> Tensor:
-        """Which of the primary's predictions, in its order, the view is to make too."""
+        """Which of the primary's predictions, in order, the view must make too."""
         assert batch.words_BT is not None
         if self.task.kind == "tagging":
             return view_places(batch.words_BT, view, batch.asked_BT)[batch.words_BT]
@@ -154,7 +152,7 @@ class TaskModules(nn.Module):
 @dataclass(frozen=True)
 class UnlabelledExample:
     ids: np.ndarray
-    asked: np.ndarray  # whether a tag would be asked for there: at the first part of a word
+    asked: np.ndarray  # whether a tag would be predicted there: at the first part of a word
 
     @property
     def tokens(self) -> int:
@@ -162,10 +160,10 @@ class UnlabelledExample:
 
 
 class UnlabelledText:
-    """Many of them in few bytes: all ids one after the other."""
+    """Many texts in little memory: all ids in one array."""
 
     def __init__(self, rows: Iterable[tuple[np.ndarray, np.ndarray]] = ()) -> None:
-        """`rows`: ids, and which of them are asked about."""
+        """`rows`: ids, and which of them get predictions."""
         found = list(rows)
         nothing = np.zeros(0, dtype=np.int32)
         self.ids = np.concatenate([nothing, *(ids for ids, _ in found)]).astype(np.int32)
@@ -185,11 +183,11 @@ class UnlabelledText:
 
 @dataclass(frozen=True)
 class Sourced:
-    """An example and the task whose labels it has; None: unlabelled."""
+    """An example and the task of its labels; None: unlabelled."""
 
     task: int | None
     example: Any
-    seldom: tuple[int, ...] = ()  # the places of words that labelled rows have once
+    seldom: tuple[int, ...] = ()  # the places of words that occur once in the labelled rows
 
     @property
     def tokens(self) -> int:
@@ -205,7 +203,7 @@ class ManySources:
         unlabelled: UnlabelledText,
         seldom: Collection[int] = (),
     ) -> None:
-        """`seldom`: the ids of words that labelled rows have once."""
+        """`seldom`: the ids of words that occur once in the labelled rows."""
         self.tasks, self.unlabelled = tasks, unlabelled
         self.labelled = [
             Sourced(number, example, tuple(place for place, id in enumerate(_ids(example)) if id in seldom))
@@ -215,7 +213,7 @@ class ManySources:
 
     @property
     def rows(self) -> Iterator[Sourced]:
-        """All of them."""
+        """All rows."""
         return (self.example(0, index) for index in range(len(self)))
 
     def __len__(self) -> int:
@@ -227,7 +225,7 @@ class ManySources:
         return Sourced(None, self.unlabelled[index - len(self.labelled)])
 
     def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
-        """The tokens of the first epoch in labelled steps, and in unlabelled ones, beside a step of that kind each."""
+        """The tokens of the first epoch's labelled and unlabelled steps, and one example step of each kind."""
         kinds = 2 if len(self.unlabelled) else 1
         tokens = [0] * kinds
         for step in range(order.steps_per_epoch):
@@ -235,20 +233,20 @@ class ManySources:
         return list(enumerate(tokens))
 
     def beside(self, others: Mapping[str, str]) -> list[tuple[str, str]]:
-        text = [("text", f"{len(self.unlabelled):,} unlabelled sentences, a batch after each labelled one")]
+        text = [("text", f"{len(self.unlabelled):,} unlabelled sentences, one batch after each labelled one")]
         own = zip(others.items(), self.tasks[1:])
         named = ", ".join(f"{name} ({said.split()[0]}, {len(rows):,} rows)" for (name, said), rows in own)
         return (text if len(self.unlabelled) else []) + ([("beside it", named)] if named else [])
 
     def order(self, batch_size: int, seed: int) -> Turns:
-        """Labelled and unlabelled batches in turn, each of like length."""
+        """Labelled and unlabelled batches alternate, each with examples of similar length."""
         tasks = [_by_length(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
         text = _by_length(self.unlabelled, batch_size, seed + len(tasks)) if len(self.unlabelled) else None
         return Turns(tasks, text, seed)
 
 
 def _ids(example: Any) -> Sequence[int]:
-    """Of a labelled example of either kind."""
+    """The ids of a labelled example of either kind."""
     return example.sequences[0].ids if isinstance(example, Example) else example.ids
 
 
@@ -270,14 +268,14 @@ class CrossViewHead(WordByWord, Objective):
         borders: Sequence[int],
         forms: WordForms | None = None,
     ) -> None:
-        """`others`: further tasks by name, each with its kind and its number of classes. `borders`: ids that are no
-        words. `forms`: how the trunk looks words up."""
+        """`others`: further tasks by name, each with its kind and number of classes. `borders`: ids that are not words.
+        `forms`: how the trunk looks words up."""
         super().__init__()
         settings.check()
         if LABEL in others:
-            raise UserError(f"a task beside the one that is asked for cannot be called {LABEL!r}; rename its file")
+            raise UserError(f"an additional task cannot be called {LABEL!r}; rename its file")
         dotted = [name for name in others if "." in name]
-        refuse_if(dotted, f"tasks need names without a full stop, not {', '.join(dotted)}")
+        refuse_if(dotted, f"task names must not contain a full stop: {', '.join(dotted)}")
         named = {LABEL: (kind, classes)} | others
         self.tasks = tuple(CrossViewTask(name, KINDS[own], count) for name, (own, count) in named.items())
         self.config, self.settings, self.kind = config, settings, kind
@@ -304,7 +302,7 @@ class CrossViewHead(WordByWord, Objective):
         return examples.order(batch_size, seed)
 
     def make(self, examples: Sequence[Any], draw: Draw | None = None) -> CvtBatch:
-        """All of one task, or all unlabelled; examples that do not say so are of the task that is asked for."""
+        """A batch of one task, or of unlabelled text. Examples without a source belong to the main task."""
         given = [one if isinstance(one, Sourced) else Sourced(0, one) for one in examples]
         task = given[0].task
         assert all(one.task == task for one in given), "a batch is of one source"
@@ -319,7 +317,7 @@ class CrossViewHead(WordByWord, Objective):
         return replace(batch, labels=_labels(found))
 
     def _hidden(self, given: Sequence[Sourced], shape: tuple[int, ...], draw: Draw | None) -> Tensor | None:
-        """Which words are read as unknown; None where none are, as where nothing is drawn."""
+        """Which words are read as unknown; None if none are, or if nothing is drawn."""
         if draw is None or not self.settings.unknown or not any(one.seldom for one in given):
             return None
         table = np.zeros(shape, dtype=bool)
@@ -335,7 +333,7 @@ class CrossViewHead(WordByWord, Objective):
     # -- what losses are divided by, and their weights
 
     def begin_step(self, step: int, progress: float) -> None:
-        """While the primary knows nothing yet, there is nothing to be learned from it."""
+        """The views' weight rises slowly: while the primary module knows nothing, it cannot teach."""
         ramp = self.settings.ramp
         risen = min(1.0, max(step / ramp, progress / RAMP_PART)) if ramp else 1.0
         for part in self._parts():
@@ -381,7 +379,7 @@ class CrossViewHead(WordByWord, Objective):
 
     def _unlabelled(self, trunk: CvtEncoder, batch: CvtBatch) -> Outcome:
         assert batch.words_BT is not None
-        upper = any("full" in part.views for part in self._parts())  # the others see the first layer alone
+        upper = any("full" in part.views for part in self._parts())  # the other views see the first layer only
         states = trunk.states(batch, self.config.unlabelled_dropout if self.training else 0.0, upper)
         losses: dict[str, LossSum] = {}
         for part, teacher_NC in zip(self._parts(), self.teachers(trunk, batch)):
@@ -390,7 +388,7 @@ class CrossViewHead(WordByWord, Objective):
 
     @torch.no_grad()
     def teachers(self, trunk: CvtEncoder, batch: CvtBatch) -> list[Tensor]:
-        """The primaries' log-probabilities of each task, of all words or all sentences, nothing dropped."""
+        """The primaries' log-probabilities for each task, at all words or all sentences, without dropout."""
         assert batch.words_BT is not None
         states = trunk.states(batch, 0.0)
         return [torch.log_softmax(part.logits(states, PRIMARY, batch), dim=1) for part in self._parts()]

@@ -1,35 +1,35 @@
-"""Task models of their own over the layers of a trunk (`transfer.model` "recurrent"), as ELMo's and CoVe's tasks have
-them: the heads of `supervised.py` and `token_tasks.py` exchanged for networks that read whole sequences.
+"""Task models over the layers of a trunk (`transfer.model` "recurrent"), as for ELMo and CoVe: instead of the heads in
+`supervised.py` and `token_tasks.py`, networks that read whole sequences.
 
     tags          biLSTM → scores of tags → CRF (`nn/task_models/sentence_models.py`)
     a text        biLSTM → maximum, mean, minimum and attentive mean → scores (`nn/task_models/sentence_models.py`)
     two texts     biattentive network (`nn/task_models/sentence_models.py`); a choice is a pair with its context
     spans         biLSTM over question and passage → start and end scores of each token
 
-All read x of `TrunkWords`: texts and pairs the tokens that stand between special ones, tags and spans the special
-ones too; the tags of words are asked at their first pieces. A pair is read by the trunk as the system's layout joins
-it, and by the task model as two texts. A sentence that is longer than the context is read in windows: tags are chosen
-together inside a window, and only the window that begins the sentence begins the CRF.
+All read the x of `TrunkWords`. Texts and pairs read only the tokens between special ones; tags and spans read the
+special ones too. A word's tag is predicted at its first piece. The trunk reads a pair as the system's layout joins it;
+the task model reads it as two texts. A sentence longer than the context is read in windows: tags are chosen together
+within a window, and only the first window starts the CRF.
 
-`TrunkWords` is what a task's own model reads of a trunk: for each token γ Σ s_l h_l of the layers, a learned vector,
-its characters.
+`TrunkWords` is the task model's input for each token: γ Σ s_l h_l over the layers, a learned vector, and its
+characters.
 
-Only layers of one width can be added up: those that are as wide as the top are mixed (of an AWD-LSTM the embeddings and
-the top, of most trunks all). Layers may also be read as they are, beside the vector: the lowest, or that and the top
+Only layers as wide as the top are mixed, since others cannot be added (for an AWD-LSTM the embeddings and the top, for
+most trunks all layers). Layers may also be read unmixed, beside the vector: the lowest, or the lowest and the top
 (CoVe's [GloVe; CoVe]).
 
-A vector of a word's own is learned from the training rows alone. A word that none of them has would bring what was
-drawn for it, so all such words read one vector, the last row (`meet` counts the rows' tokens). It is learned by reading
-words as unknown in training, rare ones more often, with probability α / (α + count) (Kiperwasser and Goldberg 2016);
-without dropout none are, and it stays 0.
+The learned word vectors come from the training rows alone. A word that does not occur there would have a random vector,
+so all such words share one, the last row (`meet` counts the rows' tokens). It is trained by reading words as unknown
+during training, rare ones more often, with probability α / (α + count) (Kiperwasser and Goldberg 2016). Without dropout
+this is off, and the vector stays 0.
 
-Vectors that were learned elsewhere (`finetune --vectors`: published ones, or those of a word2vec run) are read beside,
-and do not learn: [word vector; ELMo's mixture], as in Peters et al. (2018). A word without one has zeros.
+Given word vectors (`finetune --vectors`: published ones, or a word2vec run's) are read beside the mixture and do not
+learn: [word vector; ELMo's mixture], as in Peters et al. (2018). A word without a vector gets zeros.
 
-The mixture's weights belong to the task model (`nn/task_models/sentence_models.py`). A trunk of which nothing learns
-(`transfer.thaw` "never": ELMo, CoVe) gives features: it is read without gradients and, also in training, without its
-own dropout. One that learns is read as any other is. A task model that takes nothing of the trunk (`reader.mix` false)
-is what features are compared with; only the characters are then asked of the trunk, where they are read.
+The mixture's weights belong to the task model (`nn/task_models/sentence_models.py`). A fully frozen trunk
+(`transfer.thaw` "never": ELMo, CoVe) gives features: it is read without gradients and without its own dropout, in
+training too. A trunk that learns is read as usual. A task model that takes nothing from the trunk (`reader.mix` false)
+is the baseline for features; it uses only the trunk's characters, if these are read.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class WindowBatch(Batch):
 
 
 class OverWords:
-    """What every model over the words of a trunk has."""
+    """What all models over a trunk's words share."""
 
     words: TrunkWords
 
@@ -95,7 +95,8 @@ class OverWords:
 
 
 class RecurrentTagging(OverWords, WordByWord, LabelledTask):
-    """A biLSTM tagger, with a CRF unless the plan says otherwise; chunk tags (IOB2) follow each other as they may."""
+    """A biLSTM tagger, with a CRF unless the plan says otherwise. The CRF allows only valid sequences of chunk tags
+    (IOB2)."""
 
     kind = "tagging"
 
@@ -117,8 +118,8 @@ class RecurrentTagging(OverWords, WordByWord, LabelledTask):
         return WindowBatch(**known, begins_B=torch.tensor([example.begins for example in examples]))
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        """`scores` is [B, T, C] at every real token; what they mean at the words of an example `best` and the others
-        say."""
+        """`scores` is [B, T, C] at every real token; `best` and the others turn them into predictions for the words of
+        an example."""
         assert isinstance(batch, WindowBatch)
         words = self.words(trunk, batch)
         scores_BTC = self.model(words)
@@ -147,17 +148,17 @@ class RecurrentTagging(OverWords, WordByWord, LabelledTask):
 
 
 def plain_fields(batch: Batch) -> dict[str, Any]:
-    """What every batch has."""
+    """The fields that every batch has."""
     return {field.name: getattr(batch, field.name) for field in fields(Batch)}
 
 
 @dataclass(frozen=True)
 class TextsBatch(Batch):
-    parts_BT: Tensor | None = None  # which text a token is of, from 1; 0: a special token, or padding
+    parts_BT: Tensor | None = None  # which text a token belongs to, from 1; 0: a special token, or padding
 
 
 class RecurrentRows(OverWords, LabelledTask):
-    """A label for a text or for a pair of them. Where a layout reads a pair in both orders, the scores are averaged."""
+    """A label for a text or for a pair. If a layout reads a pair in both orders, the scores are averaged."""
 
     def __init__(
         self, kind: str, classes: int, pairs: bool, model: ModelConfig, plan: ReaderPlan, dropout: float
@@ -205,7 +206,7 @@ class RecurrentRows(OverWords, LabelledTask):
 
 
 class RecurrentSpan(OverWords, SpanTask):
-    """A biLSTM under the two vectors."""
+    """A biLSTM below the start and end vectors."""
 
     def __init__(self, model: ModelConfig, plan: ReaderPlan, dropout: float) -> None:
         words = TrunkWords(plan, model, dropout)
@@ -221,11 +222,11 @@ class RecurrentSpan(OverWords, SpanTask):
         return super().label_loss(scores_BT2, labels_B2) + len(labels_B2) * self.read.penalty()
 
 
-ALPHA = 0.25  # how often words are read as unknown in training
+ALPHA = 0.25  # sets how often words are read as unknown in training
 
 
 class TrunkWords(nn.Module):
-    """`inputs`: the shape of what it gives."""
+    """`inputs`: the shape of its result."""
 
     def __init__(self, plan: ReaderPlan, model: ModelConfig, dropout: float) -> None:
         super().__init__()
@@ -243,7 +244,7 @@ class TrunkWords(nn.Module):
             word_length=model.word_length or WORD_LENGTH,
             dropout=dropout,
         )
-        # The last row is for words that the training rows do not have, or that have a number past the vocabulary.
+        # The last row is for words that do not occur in the training rows, or whose id is outside the vocabulary.
         self.vectors = nn.Embedding(model.vocabulary + 1, plan.vectors) if plan.vectors else None
         if self.vectors is not None:
             most = math.sqrt(3.0 / plan.vectors)  # so that their variance is 1/width (Lample et al. 2016)
@@ -255,12 +256,12 @@ class TrunkWords(nn.Module):
         self.register_buffer("given_VE", torch.zeros(model.vocabulary + 1, plan.given) if plan.given else None)
 
     def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        """The vectors of the vocabulary's words; zeros where there is none."""
+        """Sets the vectors of the vocabulary's words; zeros for words without one."""
         assert self.given_VE is not None and matrix_VE.shape[1] == self.given_VE.shape[1]
         self.given_VE[: len(matrix_VE)].copy_(torch.from_numpy(matrix_VE))
 
     def meet(self, sequences: Iterable[Sequence[int]]) -> None:
-        """Counts the tokens of what is learned from."""
+        """Counts the tokens of the training rows."""
         if self.vectors is None:
             return
         last = self.vectors.num_embeddings - 1
@@ -268,11 +269,9 @@ class TrunkWords(nn.Module):
         self.counts_V.copy_(torch.bincount(ids, minlength=last + 1))
 
     def check(self, trunk: Trunk) -> None:
-        """UserError if it would read characters of a trunk that has none."""
+        """UserError if it would read the characters of a trunk that has none."""
         if self.inputs.characters and not trunk.spells:
-            raise UserError(
-                "transfer.reader.characters: this model reads tokens by their ids and has no characters of them; take 0"
-            )
+            raise UserError("transfer.reader.characters: this model reads token ids and has no characters; set it to 0")
 
     def forward(self, trunk: Trunk, batch: Batch) -> WordInput:
         layers = self._layers(trunk, batch)
@@ -287,7 +286,7 @@ class TrunkWords(nn.Module):
         return WordInput(real_places(batch), vectors_BTD, mixed, characters_UC, places_BT)
 
     def _rows(self, ids_BT: Tensor) -> Tensor:
-        """Which vector each token reads."""
+        """The row of the vector table for each token."""
         last = len(self.counts_V) - 1
         ids_BT = ids_BT.clamp(max=last)
         counts_BT = self.counts_V[ids_BT]

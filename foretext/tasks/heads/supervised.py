@@ -1,21 +1,20 @@
 """The supervised objective of all sentence tasks: L3 = L2 + λ·L1.
 
-L2 is the cross-entropy of the label (regression: the squared error) from the state at the *extract* token, through
-dropout and one new linear layer W_y. Similarity, and a score for a pair, add the states of both orders before that
-layer; choice gives each alternative one score and takes the softmax over them. L1 is the language-model loss on the
-same sequences: the mean over each sequence's targets, then over sequences, as GPT's released code has it; every
+L2 is the cross-entropy of the label (regression: the squared error). It is computed from the state at the *extract*
+token, through dropout and one new linear layer W_y. Similarity and scored pairs add the states of both orders before
+that layer. A choice gives each alternative one score and takes the softmax over them. L1 is the language-model loss on
+the same sequences: the mean over each sequence's targets, then over sequences, as in GPT's released code; every
 alternative of a choice counts.
 
-`fit_head` has W_y start where the pre-trained states already are (`transfer.head` "probe"). With a hundred labels a
-random W_y spends its first epochs finding a direction, and bends the trunk meanwhile. Fitting W_y to the states as they
-are before anything learns ("linear probing, then fine-tuning", Kumar et al. 2022) costs one forward pass: a
-ridge-penalised logistic regression (regression: least squares) on standardised states, with the task's own loss, so
-that it serves every kind of task. The minimum is unique: the seed has no part in it, unless there are so many rows that
-some are drawn.
+With `transfer.head` "probe", `fit_head` fits W_y to the pre-trained states before training. With a hundred labels, a
+random W_y spends its first epochs finding a direction and distorts the trunk meanwhile. Fitting it first ("linear
+probing, then fine-tuning", Kumar et al. 2022) costs one forward pass: a ridge-penalised logistic regression
+(regression: least squares) on standardised states, with the task's own loss, so it works for every kind of task. The
+minimum is unique, so the seed has no effect, unless there are so many rows that a sample is drawn.
 
-A state is standardised by the deviation that it has in training, where dropout adds p/(1−p) times its mean square to
-its variance. The first token's state of a masked model is nearly the same in all texts: measured by how little that
-varies, W_y would have weights that turn dropout into noise far above everything that the states say.
+A state is standardised by its deviation in training, where dropout adds p/(1−p) times its mean square to its variance.
+The first token's state of a masked model is nearly the same for all texts. If it were standardised by its small
+variance between texts, W_y would get weights that turn dropout into noise far above the signal.
 """
 
 from __future__ import annotations
@@ -37,11 +36,12 @@ from foretext.objectives.base import Draw, Objective
 from foretext.tasks.files.rows import UNORDERED
 from foretext.tasks.layouts.base import TokenSequence
 
-# The state at the extract token; that and the mean of all states, added; that through the trunk's own layer for it.
+# extract: the state at the extract token; extract_mean: that plus the mean of all states; pooler: that state through
+# the trunk's own layer.
 Pooling = Literal["extract", "mean", "pooler"]
-NO_SCORE = -1e9  # of a place that is not asked about: no softmax gives it anything
+NO_SCORE = -1e9  # for places without a prediction: a softmax gives them no probability
 NO_CHOICE = NO_SCORE  # score of an alternative that an example does not have
-INVERSE_PENALTY = 0.01  # C: the penalty on the standardised weights is |W|²/2C against the sum of the losses
+INVERSE_PENALTY = 0.01  # C: the penalty |W|²/2C on the standardised weights is added to the sum of the losses
 MOST_EXAMPLES = 2000
 LEAST_DEVIATION = 1e-3
 ITERATIONS = 100
@@ -63,7 +63,7 @@ class Example:
 
 
 class LabelledTask(Objective):
-    """What all tasks over labelled rows share: the loss of the labels, and that of the language model if it counts."""
+    """What all tasks over labelled rows share: the label's loss, and the language model's if it counts."""
 
     def __init__(self, lm_weight: float = 0.0) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class SupervisedTask(LabelledTask):
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores, batch.labels), float(len(batch.labels)))
-            if with_lm:  # scoring has no use for it
+            if with_lm:  # not needed for scoring
                 assert batch.targets_BT is not None
                 losses["lm"] = sequence_lm_loss(trunk, hidden.top, batch.targets_BT)
         return Outcome(losses, None, scores)
@@ -154,12 +154,12 @@ class SupervisedTask(LabelledTask):
             self.head.bias.copy_(bias - (weight / deviation) @ mean)
 
     def narrowed(self, batch: Batch) -> Batch:
-        """What the trunk is given where nobody but `pool` reads its states."""
+        """The batch for the trunk, narrowed to the states that `pool` reads."""
         assert batch.extract_B is not None
         return batch if self.pooling == "mean" else batch.reading_one(batch.extract_B)
 
     def pool(self, trunk: Trunk, top_BTD: Tensor, batch: Batch) -> Tensor:
-        """The state that W_y reads: one for each example, or for each alternative of a choice."""
+        """The state that W_y reads: one per example, or per alternative of a choice."""
         assert batch.extract_B is not None and batch.group_B is not None
         rows = torch.arange(len(batch.extract_B), device=top_BTD.device)
         states_BD = top_BTD[rows, batch.extract_B]
@@ -199,7 +199,7 @@ def row_batch(examples: Sequence[Example], kind: str) -> Batch:
 
 
 def both_orders(rows_BE: Tensor, batch: Batch) -> Tensor:
-    """[examples, orders, E] of [sequences, E]; a layout that sees both sides reads a pair in one order only."""
+    """[examples, orders, E] from [sequences, E]; a layout that sees both sides reads a pair in one order only."""
     assert batch.group_B is not None
     return rows_BE.unflatten(0, (int(batch.group_B[-1]) + 1, -1))
 
@@ -211,8 +211,8 @@ def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
 
 
 def arranged(outputs: Tensor, group_B: Tensor, kind: str) -> Tensor:
-    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples].
-    `group_B`: the example of each, in order."""
+    """The outputs for sequences as scores [examples, classes], [examples, choices] or [examples]. `group_B`: the
+    example of each sequence, in order."""
     if kind == "regression":
         return outputs.squeeze(1)
     if kind != "choice":
@@ -223,12 +223,12 @@ def arranged(outputs: Tensor, group_B: Tensor, kind: str) -> Tensor:
 
 
 def keep_factor(task: nn.Module, name: str) -> None:
-    """A factor on the scores, 1 until validation rows choose another, saved with the weights."""
+    """A factor on the scores, saved with the weights: 1 until validation rows choose another."""
     task.register_buffer(name, torch.ones(()))
 
 
 def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
-    """Of the labels, summed over the examples."""
+    """The loss of the labels, summed over the examples."""
     if kind == "regression":
         return F.mse_loss(scores, labels, reduction="sum")
     return F.cross_entropy(scores, labels, reduction="sum")
@@ -252,22 +252,21 @@ def real_places(batch: Batch) -> Tensor:
 
 
 def spread(values_NC: Tensor, places_BT: Tensor) -> Tensor:
-    """The values of the places that are true, as [B, T, C]; `NO_SCORE` at the others."""
+    """Scatters values to the true places as [B, T, C]; `NO_SCORE` elsewhere."""
     table = values_NC.new_full((*places_BT.shape, values_NC.shape[1]), NO_SCORE)
     return table.index_put(places_BT.nonzero(as_tuple=True), values_NC)
 
 
 def next_tokens(ids_BT: Tensor, real_BT: Tensor) -> Tensor:
-    """What the language model has to predict at each place: the token to its right, IGNORE where there is none."""
+    """The language model's target at each place: the token to its right, or IGNORE if there is none."""
     targets_BT = torch.full_like(ids_BT, IGNORE)
     targets_BT[:, :-1] = ids_BT[:, 1:].masked_fill(~(real_BT[:, :-1] & real_BT[:, 1:]), IGNORE)
     return targets_BT
 
 
 def sequence_lm_loss(trunk: Trunk, top_BTD: Tensor, targets_BT: Tensor) -> LossSum:
-    """L1: the mean over each sequence's targets, summed over the sequences, as GPT's released code has it. A trunk that
-    drops out what tokens are predicted from in pre-training does so here too; one that reads in two directions
-    (ELMo's) predicts by one of them."""
+    """L1: the mean over each sequence's targets, summed over the sequences, as in GPT's released code. Dropout before
+    the output layer is applied as in pre-training. A trunk that reads both ways (ELMo) predicts in one direction."""
     count = float(len(top_BTD))
     top_BTD, targets_BT = trunk.foretelling(trunk.output_dropout(top_BTD), targets_BT)
     wanted_BT = targets_BT != IGNORE
@@ -286,7 +285,7 @@ def pooled_states(
     device: torch.device,
     progress: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """What W_y would read for the examples, group after group, without dropout."""
+    """What W_y would read for the examples, group by group, without dropout."""
     trunk.eval()
     task.eval()
     states = []

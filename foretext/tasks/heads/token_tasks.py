@@ -1,17 +1,17 @@
-"""Heads that ask at tokens: tags of words, and answers that are a span of a passage.
+"""Heads that predict at tokens: tags of words, and answers that are spans of a passage.
 
-Tagging: a class for each word, from the state of one of its pieces through dropout and one linear layer.
+Tagging: one class per word, from the state of one of its pieces through dropout and one linear layer.
 
-That is the first piece, as in BERT, or the last one where the trunk reads from left to right, since it has not read the
-word before. The loss counts words, not pieces and not sentences: the cross-entropy at these pieces, summed. A causal
-trunk may add λ·L1 as in `supervised.py`. It sees nothing beyond a word, which limits what its tags can be worth.
+It is the first piece, as in BERT, or the last if the trunk reads from left to right, since only then has the whole word
+been read. The loss counts words, not pieces or sentences: the cross-entropy at these pieces, summed. A causal trunk may
+add λ·L1 as in `supervised.py`. It sees nothing after the word, which limits the quality of its tags.
 
-Answers that are a span of a passage: a start vector and an end vector against each token's state.
+Answer spans: a start vector and an end vector are compared with each token's state.
 
-P(start = i) is the softmax over all real tokens of the sequence, P(end = i) likewise; the loss of an example is the
-mean of the two −log P, as BERT's released code has it. A window without the answer, and a question that has none,
-point at the extract position. A causal trunk may add λ·L1 as in `supervised.py`; it must choose a start before it has
-read what follows, which limits what its answers can be worth.
+P(start = i) is the softmax over all real tokens of the sequence, and so is P(end = i). The loss of an example is the
+mean of the two −log P, as in BERT's released code. A window without the answer, and a question that has none, point at
+the extract position. A causal trunk may add λ·L1 as in `supervised.py`; it must choose the start before reading what
+follows, which limits the quality of its answers.
 """
 
 from __future__ import annotations
@@ -37,43 +37,43 @@ from foretext.tasks.layouts.windows import SpanWindow, TagWindow, is_whole
 
 @dataclass(frozen=True)
 class TaggedExample:
-    """A window of a sentence: its ids, the place of each word that is tagged, where it is asked about, and its class
-    (IGNORE: a tag that was not trained on). `tags` is None where there are none."""
+    """A window of a sentence: its ids, the words tagged in it, the position where each is predicted, and its class
+    (IGNORE: a tag unknown from training). `tags` is None if there are none."""
 
     ids: tuple[int, ...]
     places: tuple[int, ...]
     tags: tuple[int, ...] | None
     segments: tuple[int, ...] = ()
-    begins: bool = True  # whether its first word is the sentence's
+    begins: bool = True  # whether its first word is the sentence's first
 
     @property
     def tokens(self) -> int:
         return len(self.ids)
 
     def asked(self, scores: np.ndarray) -> np.ndarray:
-        """[words, C] of [T, C]."""
+        """[words, C] from [T, C]."""
         return scores[list(self.places)]
 
 
 def tagged_example(window: TagWindow, tags: Sequence[int] | None) -> TaggedExample:
-    """`tags`: the classes of all words of the sentence that the window is of."""
+    """`tags`: the classes of all words of the window's sentence."""
     own = None if tags is None else tuple(tags[word] for word in window.words)
     return TaggedExample(window.frame.ids, window.places, own, window.frame.segments, window.words[0] == 0)
 
 
 class WordByWord:
-    """What the scores [words, C] of an example mean where each word is tagged by itself, whatever the others are."""
+    """Turns the scores [words, C] of an example into tags, each word by itself."""
 
     def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
         """The class of each word."""
         return scores_WC.argmax(axis=1)
 
     def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
-        """Of each class at each word."""
+        """The probability of each class at each word."""
         return probabilities_of(scores_WC)
 
     def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each example the classes of its words, and the probability of each."""
+        """For each example, the classes of its words and the probability of each."""
         found = []
         for own, first in zip(scores, begins):
             best = self.best(own, first)
@@ -81,14 +81,14 @@ class WordByWord:
         return found
 
     def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
-        """The loss of these classes, Σ −log softmax(scores)[tag]; words whose tag is IGNORE do not count."""
+        """The loss of these classes, Σ −log softmax(scores)[tag]; words with the tag IGNORE do not count."""
         known = np.flatnonzero(tags_W != IGNORE)
         chosen = probabilities_of(scores_WC.astype(np.float64))[known, tags_W[known]]
         return -float(np.log(np.maximum(chosen, 1e-12)).sum())
 
 
 class ChainTagger(WordByWord):
-    """What scores mean where a field chooses the tags of a sentence together: no words, no trunk."""
+    """Turns scores into tags with a CRF that chooses the tags of a sentence together."""
 
     kind = "tagging"
 
@@ -102,7 +102,7 @@ class ChainTagger(WordByWord):
         return self.crf.marginals(*self._rows([scores_WC], [begins]))[0].cpu().numpy()
 
     def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Many at once: a step of a field is a few small operations, whatever the number of sentences."""
+        """Many examples at once: one step of a CRF is a few small operations, however many sentences there are."""
         found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         for group in length_batches([len(own) for own in scores]):
             rows = self._rows([scores[number] for number in group], [begins[number] for number in group])
@@ -130,7 +130,7 @@ class ChainTagger(WordByWord):
 
 
 class TaggingTask(WordByWord, LabelledTask):
-    """Tags on any trunk."""
+    """Tagging on any trunk."""
 
     kind = "tagging"
 
@@ -143,17 +143,17 @@ class TaggingTask(WordByWord, LabelledTask):
         return tag_batch(examples)
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        """`scores` is [B, T, C]: with targets at their places alone, without them at every real token."""
+        """`scores` is [B, T, C]: with targets only at their places, without targets at every real token."""
         hidden = trunk(batch)
         targets_BT = batch.targets_BT
         asked_BT = real_places(batch) if targets_BT is None else targets_BT != IGNORE
-        # Only the states that are asked about are dropped out of, so that padding cannot change what is drawn.
+        # Dropout is applied only to the states that are used, so that padding cannot change what is drawn.
         scores_NC = self.head(dropout(hidden.top[asked_BT], self.p, self.training))
         losses: dict[str, LossSum] = {}
         if targets_BT is not None:
             total = F.cross_entropy(scores_NC, targets_BT[asked_BT], reduction="sum")
             losses["label"] = LossSum(total, float(len(scores_NC)))
-            if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
+            if "lm" in self.weights and torch.is_grad_enabled():  # not needed for scoring
                 losses["lm"] = sequence_lm_loss(trunk, hidden.top, next_tokens(batch.ids_BT, real_places(batch)))
         return Outcome(losses, None, spread(scores_NC, asked_BT))
 
@@ -165,7 +165,7 @@ def tag_batch(examples: Sequence[TaggedExample]) -> Batch:
 
 
 def tag_targets(examples: Sequence[TaggedExample], shape: tuple[int, ...]) -> Tensor | None:
-    """[B, T] classes where words are asked about, IGNORE elsewhere; None if an example has no tags."""
+    """[B, T] classes at the positions of words, IGNORE elsewhere; None if an example has no tags."""
     if any(example.tags is None for example in examples):
         return None
     table = np.full(shape, IGNORE, dtype=np.int64)
@@ -178,7 +178,7 @@ def tag_targets(examples: Sequence[TaggedExample], shape: tuple[int, ...]) -> Te
 @dataclass(frozen=True)
 class SpanExample:
     """A question with a window of its passage: the ids, the indices of the passage's leftmost and rightmost token, and
-    of the tokens where the answer starts and ends; None where that is not known."""
+    of the tokens where the answer starts and ends (None if unknown)."""
 
     ids: tuple[int, ...]
     passage: tuple[int, int]
@@ -191,13 +191,13 @@ class SpanExample:
         return len(self.ids)
 
     def asked(self, scores: np.ndarray) -> np.ndarray:
-        """Without the padding."""
+        """The scores without padding."""
         return scores[: len(self.ids)]
 
 
 def span_example(window: SpanWindow, answer: tuple[int, int] | None, known: bool = True) -> SpanExample:
-    """`answer`: the first and the last token of the answer in the whole passage; None if there is none. If it is not
-    whole in the window, the window has no answer. Not `known`: to be predicted."""
+    """`answer`: the first and last token of the answer in the whole passage; None if there is none. If the window does
+    not hold the whole answer, it has none. Without `known`, the answer is to be predicted."""
     frame = window.frame
     first, length = frame.parts[1]
     places: tuple[int | None, int | None] = (None, None)
@@ -212,7 +212,7 @@ class SpanTask(LabelledTask):
     """Answer spans on any trunk."""
 
     kind = "span"
-    threshold: Tensor  # by how much "no answer" must outscore the best span; chosen on validation rows
+    threshold: Tensor  # the margin by which "no answer" must outscore the best span; chosen on validation rows
 
     def __init__(self, width: int, lm_weight: float, p: float, init_std: float = 0.02) -> None:
         super().__init__(lm_weight)
@@ -221,7 +221,7 @@ class SpanTask(LabelledTask):
         self.register_buffer("threshold", torch.zeros(()))
 
     def make(self, examples: Sequence[SpanExample], draw: Draw | None = None) -> Batch:
-        """`labels` is [B, 2], start and end; it stays None if an example has none."""
+        """`labels` is [B, 2], start and end; None if an example has none."""
         ids, real = padded([example.ids for example in examples])
         places = [(example.start, example.end) for example in examples]
         known = all(place is not None for pair in places for place in pair)
@@ -240,12 +240,12 @@ class SpanTask(LabelledTask):
         losses: dict[str, LossSum] = {}
         if batch.labels is not None:
             losses["label"] = LossSum(self.label_loss(scores_BT2, batch.labels), float(len(batch.labels)))
-            if "lm" in self.weights and torch.is_grad_enabled():  # scoring has no use for it
+            if "lm" in self.weights and torch.is_grad_enabled():  # not needed for scoring
                 losses["lm"] = sequence_lm_loss(trunk, states_BTD, next_tokens(batch.ids_BT, real_BT))
         return Outcome(losses, None, scores_BT2)
 
     def states(self, trunk: Trunk, batch: Batch) -> Tensor:
-        """What the two vectors are compared with."""
+        """The states that the two vectors are compared with."""
         return trunk(batch).top
 
     def label_loss(self, scores_BT2: Tensor, labels_B2: Tensor) -> Tensor:

@@ -1,36 +1,34 @@
 """How labelled texts become token sequences: the contract between tasks and systems, the systems' layouts, and the
-cutting of over-long input.
+cutting of long input.
 
-A system says how (GPT: `start premise delimiter hypothesis extract`, …); a task says what is then done with the states.
-Over-long input is cut here, by one policy, and counted: the longest text of a sequence gives way first, from its end;
-of equally long ones the last, as in BERT's released code.
-Where a question stands behind an article in one text, the end of the article goes and the question stays.
+The system defines the sequence (GPT: `start premise delimiter hypothesis extract`, …); the task defines what happens
+with the states. Long input is cut here, by one policy, and counted: the longest text of a sequence is cut first, from
+its end; of equally long ones the last, as in BERT's released code. If a question follows an article in one text, the
+end of the article is cut and the question stays.
 
-Causal systems (`CausalLayout`) read texts one after the other, each from its end where a model reads from right to
-left.
+Causal systems (`CausalLayout`) read texts one after the other; a right-to-left model reads each from its end.
 
 `DelimitedLayout` has GPT's input transformations: texts joined by a delimiter between a start and an extract token, for
-every causal system that is fine-tuned GPT's way. Where every token counts, too: a causal model reads the question
-before the passage, and the extract token, the only one that has read both, is where "no answer" is pointed at.
+every causal system that is fine-tuned like GPT. For answer spans too, a causal model reads the question before the
+passage. "No answer" is pointed at the extract token, the only one that has read both.
 
-`RunningTextLayout` has documents as a language model over streams has read them: whole, each after the token that ends
-the one before. ULMFiT adds no token for its tasks. The state after the end of a document is the one that the model has
-begun documents with all through pre-training; and what speaks for a document is the state after its last token, not
-after another end of text, behind which an LSTM forgets. Two texts are two documents in a row. Nothing is cut to the
-context, which an LSTM is not bound by: it only says through how many tokens gradients flow. Where every token counts,
-one more end follows: the only token that has read all and is none of the text's, where "no answer" is pointed at.
+`RunningTextLayout` treats texts as a language model over streams has read documents: whole, each after the token that
+ends the previous one. ULMFiT adds no tokens for its tasks. The state after the end-of-document token is the one in
+which the model began documents throughout pre-training. The state after a document's last token represents it, not the
+state after another end token, since an LSTM forgets. Two texts are two documents in a row. Nothing is cut to the
+context, which does not limit an LSTM: it only says through how many tokens gradients flow. For tags and spans one more
+end token follows; it has read everything and belongs to no text, so "no answer" is pointed at it.
 
 Systems that see both sides (`FramedLayout`) read `[CLS] a [SEP] b [SEP]` (BERT, ALBERT), `<s> a </s></s> b </s>`
 (RoBERTa), `a <sep> b <sep> <cls>` (XLNet).
 
-Such a model sees both texts at once, so a pair is read in one order, similarity too. The state of one special token,
-the first or the last, speaks for the sequence, and is where "no answer" is pointed at.
+Such a model sees both texts at once, so a pair is read in one order, in similarity too. The state of one special token,
+the first or the last, represents the sequence, and "no answer" is pointed at it.
 
-`PlainLayout` has texts as they are, word after word, for encoders that have read nothing else (CoVe): no token says
-what is asked. A text alone is its tokens. Of two, the end-of-document token stands between them, for the task's model
-to see where one ends; nothing stands before the first or behind the last, where such an encoder has never seen
-anything. What the encoder reads by itself, as it was taught to read sentences, has a segment of its own: the first
-text, the end, the second text. A text without a token is one end.
+`PlainLayout` has plain texts, word after word, for encoders that have read nothing else (CoVe). A single text is its
+tokens. Between two texts stands the end-of-document token, so that the task model sees the border; there is nothing
+before the first or after the last, where such an encoder has never seen anything. Each part that the encoder reads by
+itself has its own segment: the first text, the end token, the second text. A text without tokens becomes one end token.
 """
 
 from __future__ import annotations
@@ -43,40 +41,41 @@ from foretext.errors import UserError
 from foretext.tasks.files.formats import question_in
 from foretext.text.tokenizers.base import END
 
-ENDS = ("[SEP]", "<sep>", "</s>", "</S>", END)  # what ends a document, by kind of vocabulary: the first that it has
+# the token that ends a document, by kind of vocabulary: the first one present is used
+ENDS = ("[SEP]", "<sep>", "</s>", "</S>", END)
 
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """One transformed sequence: its ids, and the index of the state that speaks for it."""
+    """One transformed sequence: its ids, and the index of the state that represents it."""
 
     ids: tuple[int, ...]
     extract: int
     cut: int = 0  # tokens that did not fit
-    segments: tuple[int, ...] = ()  # the type of each token, for systems that have them; empty: none
-    parts: tuple[tuple[int, int], ...] = ()  # of each text: the index of its leftmost token in `ids`, and its length
+    segments: tuple[int, ...] = ()  # the segment of each token, for systems that have them; empty: none
+    parts: tuple[tuple[int, int], ...] = ()  # for each text: the index of its leftmost token in `ids`, and its length
 
 
 @dataclass(frozen=True)
 class Frame:
-    """One text, or a question and its passage, whole, between a system's special tokens. `place` says where a token of
-    theirs stands; `extract` is the index of the state that speaks for all, where "no answer" is pointed at too."""
+    """One text, or a question and its passage, uncut, with a system's special tokens. `place` finds their tokens;
+    `extract` is the index of the state that represents the whole, where "no answer" is pointed at too."""
 
     ids: tuple[int, ...]
-    parts: tuple[tuple[int, int], ...]  # of each text: the index of its leftmost token in `ids`, and its length
+    parts: tuple[tuple[int, int], ...]  # for each text: the index of its leftmost token in `ids`, and its length
     extract: int
     segments: tuple[int, ...] = ()
-    backward: bool = False  # whether each text stands there from its end
+    backward: bool = False  # whether each text stands there in reverse
 
     def place(self, part: int, token: int) -> int:
-        """The index in `ids` of the token with this number in text `part`."""
+        """The index in `ids` of token number `token` of text `part`."""
         first, length = self.parts[part]
         assert 0 <= token < length, f"token {token} of {length}"
         return first + (length - 1 - token if self.backward else token)
 
 
 class Tailed(list[int]):
-    """A text's tokens, of which the last `tail` are not cut."""
+    """A text's tokens; the last `tail` of them are not cut."""
 
     def __init__(self, ids: Iterable[int], tail: int) -> None:
         super().__init__(ids)
@@ -86,28 +85,29 @@ class Tailed(list[int]):
 def keeping_question(
     parts: Sequence[Sequence[int]], texts: Sequence[str], format: str | None, encode: Callable[[str], Sequence[int]]
 ) -> Sequence[Sequence[int]]:
-    """The encoded `texts` of a row, the first with its question as a tail if the published layout has one there."""
+    """The encoded `texts` of a row. If the published layout puts a question at the end of the first text, it becomes a
+    tail."""
     question = question_in(texts[0], format) if format else ""
     return [Tailed(parts[0], len(encode(question))), *parts[1:]] if question else parts
 
 
 def end_of_document(ids: dict[str, int]) -> int:
-    """The token that stands after each document, of the ids of a vocabulary's specials."""
+    """The token after each document, from a vocabulary's special tokens."""
     found = [ids[name] for name in ENDS if name in ids]
     if not found:
-        raise UserError("the vocabulary has no token that ends a document; use another")
+        raise UserError("the vocabulary has no token that ends a document; use another vocabulary")
     return found[0]
 
 
 def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int]:
-    """Cuts `parts` so that together they have at most `room` tokens; returns them and how many tokens went.
+    """Cuts `parts` to at most `room` tokens together; returns them and the number of tokens cut.
 
-    A tail is kept as long as it is no more than its part's even share of the room.
+    A tail is kept unless it exceeds its part's even share of the room.
     """
     if room < len(parts):
         raise UserError(
-            f"a context with room for {max(0, room)} tokens cannot hold {len(parts)} texts; use a longer context "
-            "(and a longer model.evaluation_memory, where a model has one)"
+            f"a context with room for {max(0, room)} tokens cannot hold {len(parts)} texts; use a longer context (and "
+            "a longer model.evaluation_memory, if the model has one)"
         )
     lengths = [len(part) for part in parts]
     tails = [min(part.tail, len(part), room // len(parts)) if isinstance(part, Tailed) else 0 for part in parts]
@@ -124,24 +124,24 @@ def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int
     return [[*part[: length - tail], *part[len(part) - tail :]] for part, length, tail in kept], cut
 
 
-LONGEST = 1 << 16  # tokens; a row that has more is a mistake in the file, sooner than a text
+LONGEST = 1 << 16  # tokens; a longer row is probably a mistake in the file
 START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
-AT_END = 2  # the type of the token that speaks from the end
+AT_END = 2  # the segment of the token that represents the sequence from its end
 
 
 class Layout:
-    """A system's input transformations: texts one after the other in one sequence, cut to fit. What stands round them
-    is each layout's own. Each choice is read with what it belongs to."""
+    """A system's input transformations: texts one after the other in one sequence, cut to fit. The special tokens are
+    the subclass's. Each choice is read with the context it belongs to."""
 
     context: int
-    # The special tokens before the first text, between two, and behind the last.
+    # The special tokens before the first text, between two, and after the last.
     before: Sequence[int] = ()
     between: Sequence[int] = ()
     behind: Sequence[int] = ()
     backward = False  # whether each text is read from its end
-    extract = -1  # the place of the token whose state speaks for all: 0 or -1
-    asked_piece: Literal["first", "last"] = "first"  # of a word, where it is tagged
-    both_orders = False  # whether a similarity, which has no order, is read both ways round
+    extract = -1  # the place of the token whose state represents the sequence: 0 or -1
+    asked_piece: Literal["first", "last"] = "first"  # the piece of a word where its tag is predicted
+    both_orders = False  # whether a similarity, which has no order, is read in both orders
 
     def sequences(self, kind: str, texts: Sequence[Sequence[int]]) -> list[TokenSequence]:
         """The sequences of one example, given its encoded texts; what does not fit is cut."""
@@ -153,11 +153,11 @@ class Layout:
         return [self._join(*texts)]
 
     def overhead(self, texts: int) -> int:
-        """How many special tokens stand round so many texts."""
+        """How many special tokens surround so many texts."""
         return len(self.before) + len(self.between) * (texts - 1) + len(self.behind)
 
     def frame(self, first: Sequence[int], second: Sequence[int] | None = None) -> Frame:
-        """One text, or two, between special tokens. Nothing is cut: the caller sees to it that it fits."""
+        """One text, or two, with special tokens. Nothing is cut: the caller makes sure that it fits."""
         return self._frame([first] if second is None else [first, second])
 
     def _join(self, *texts: Sequence[int]) -> TokenSequence:
@@ -166,7 +166,7 @@ class Layout:
         return TokenSequence(frame.ids, frame.extract, cut, frame.segments, frame.parts)
 
     def _frame(self, texts: Sequence[Sequence[int]]) -> Frame:
-        """The texts, whole, between special tokens."""
+        """The uncut texts with special tokens."""
         ids, parts = list(self.before), []
         for number, text in enumerate(texts):
             if number:
@@ -178,12 +178,12 @@ class Layout:
         return Frame(tuple(ids), tuple(parts), extract, self.types(len(ids), parts), self.backward)
 
     def types(self, length: int, parts: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """The type of each token, for systems that have them."""
+        """The segment of each token, for systems that have them."""
         return ()
 
 
 class CausalLayout(Layout):
-    """A word is asked about where it has been read; a similarity is read both ways round."""
+    """A word's tag is predicted after it has been read; a similarity is read in both orders."""
 
     both_orders = True
 
@@ -204,7 +204,7 @@ class DelimitedLayout(CausalLayout):
 
 
 class RunningTextLayout(CausalLayout):
-    """end text (end text)*, and where every token counts one more end."""
+    """end text (end text)*, and for tags and spans one more end."""
 
     specials: tuple[str, ...] = ()
 
@@ -225,9 +225,9 @@ class FramedLayout(Layout):
     def __init__(
         self, speaker: int, between: Sequence[int], context: int, segments: bool, at_end: bool = False
     ) -> None:
-        """`speaker`: the token that speaks for the sequence; it stands first, or `at_end`, and is then of a type of its
-        own. `between`: the separators between two texts; one of them ends the last. `segments`: whether the second
-        text's tokens are of another type."""
+        """`speaker`: the token that represents the sequence; it stands first, or `at_end`, and then has its own
+        segment. `between`: the separators between two texts; one of them ends the last text. `segments`: whether the
+        second text's tokens have another segment."""
         self.speaker, self.between, self.context, self.segments = speaker, tuple(between), context, segments
         self.at_end = at_end
         if at_end:
@@ -250,7 +250,7 @@ class PlainLayout(Layout):
     extract = 0
 
     def __init__(self, ids: dict[str, int], longest: int) -> None:
-        """`longest`: tokens that are read of a row."""
+        """`longest`: tokens read per row."""
         self.end, self.context = end_of_document(ids), longest
         self.between = [self.end]
 
@@ -259,7 +259,7 @@ class PlainLayout(Layout):
         return frame if frame.ids else replace(frame, ids=(self.end,))
 
     def types(self, length: int, parts: Sequence[tuple[int, int]]) -> tuple[int, ...]:
-        """Even numbers for texts, odd ones for what stands between them."""
+        """Even numbers for texts, odd ones for the separators."""
         if len(parts) == 1:
             return ()
         found = [kind for number, (_, own) in enumerate(parts) for kind in (*[2 * number] * own, 2 * number + 1)]

@@ -1,17 +1,16 @@
-"""Input longer than the context, for the two tasks that need every token: windows that overlap, and what is made of
-their scores.
+"""Input longer than the context, for tags and answer spans, where every token counts: overlapping windows, and how
+their scores are combined.
 
-A window begins `stride` tokens after the one before it: 128, as in BERT's released code, or half of the room for text
-if that is less. (BERT calls this step the stride; others give that name to the overlap.) So a token stands in several
-windows, and the one that counts is the one with the most context: min(tokens to its left, tokens to its right) + 0.01 ·
-the window's length.
+A window begins `stride` tokens after the previous one: 128, as in BERT's released code, or half of the room for text if
+that is less. (BERT calls this step the stride; others use that name for the overlap.) So a token is in several windows.
+The one with the most context counts: min(tokens to its left, tokens to its right) + 0.01 · the window's length.
 
-- **Spans**: an answer is looked for in each window among spans of at most 30 tokens whose first token has its best
-  window there, as in BERT's released code; the last may be any token of the passage. Scores are logits and comparable
-  over the windows of a question. "No answer" scores as the extract position does, in the window where that is least.
-- **Tags**: a word is asked about once, at its first piece, in that piece's best window, in training too. (A trunk that
-  reads from left to right has seen the word at its last piece only, and is asked there.) A word of which the tokenizer
-  leaves nothing is asked about nowhere, and gets the fallback tag.
+- **Spans**: in each window, the candidates are spans of at most 30 tokens whose first token has its best window there,
+  as in BERT's released code; the last may be any token of the passage. Scores are logits and comparable across the
+  windows of a question. "No answer" has the score of the extract position, the lowest over the windows.
+- **Tags**: a word's tag is predicted once, at its first piece, in that piece's best window, in training too. (A trunk
+  that reads from left to right predicts at the word's last piece, where it has read the whole word.) A word without
+  any piece gets the fallback tag.
 - **Unlabelled text** beside tagged sentences is read in parts that do not overlap: each word once.
 """
 
@@ -37,20 +36,21 @@ N_BEST = 20
 OUTSIDE = "O"
 
 Progress = Callable[[int, int], None]
-Offsets = Sequence[tuple[int, int]]  # of each token of a text: its first character and the one behind its last
-Pieces = tuple[list[int], list[bool]]  # ids, and which of them a tag would be asked at
+Offsets = Sequence[tuple[int, int]]  # for each token of a text: its first character and the one after its last
+Pieces = tuple[list[int], list[bool]]  # ids, and at which of them a tag would be predicted
 
 
 @dataclass(frozen=True)
 class Window:
-    """Tokens `start` up to, but not with, `end`."""
+    """Tokens from `start` up to, but not including, `end`."""
 
     start: int
     end: int
 
 
 def cut(length: int, room: int, stride: int | None = None) -> list[Window]:
-    """Windows of at most `room` tokens over `length`; the last ends with the text. A text without tokens has one."""
+    """Windows of at most `room` tokens over `length`; the last ends with the text. A text without tokens has one
+    window."""
     step = min(room, stride or max(1, min(STRIDE, room // 2)))
     windows = []
     start = 0
@@ -63,7 +63,7 @@ def cut(length: int, room: int, stride: int | None = None) -> list[Window]:
 
 
 def best_windows(windows: Sequence[Window | SpanWindow], length: int) -> list[int]:
-    """For each token the number of the window in which it has the most context; of equal ones the first."""
+    """For each token, the number of the window where it has the most context; ties go to the first."""
     best, scores = [-1] * length, [-math.inf] * length
     for number, window in enumerate(windows):
         size = 0.01 * (window.end - window.start)
@@ -90,7 +90,7 @@ class SpanWindow:
 def span_windows(
     question: Sequence[int], passage: Sequence[int], layout: Layout, number: int = 0, stride: int | None = None
 ) -> tuple[list[SpanWindow], int]:
-    """The windows of one question, and how many tokens of the question itself had to be cut."""
+    """The windows of one question, and how many tokens of the question had to be cut."""
     total = layout.context - layout.overhead(2)
     if total < 2:
         raise UserError(
@@ -105,18 +105,18 @@ def span_windows(
 
 
 def answer_tokens(offsets: Offsets, start: int, end: int) -> tuple[int, int] | None:
-    """The first and the last token that have a character of [start, end); None if no token has one."""
+    """The first and the last token with a character in [start, end); None if there is none."""
     touching = [number for number, (first, behind) in enumerate(offsets) if max(first, start) < min(behind, end)]
     return (touching[0], touching[-1]) if touching else None
 
 
 def is_whole(answer: tuple[int, int], window: SpanWindow) -> bool:
-    """Whether all tokens of an answer, from its first to its last, stand in a window."""
+    """Whether a window holds all tokens of an answer."""
     return window.start <= answer[0] and answer[1] < window.end
 
 
 def answer_place(passage: str, offsets: Offsets, first: int, last: int) -> tuple[int, int]:
-    """The characters [start, end) of the tokens `first` to `last`, without white space at their ends."""
+    """The characters [start, end) of the tokens `first` to `last`, without surrounding white space."""
     start, end = offsets[first][0], max(offsets[first][0], offsets[last][1])
     while start < end and passage[start].isspace():
         start += 1
@@ -127,8 +127,8 @@ def answer_place(passage: str, offsets: Offsets, first: int, last: int) -> tuple
 
 @dataclass(frozen=True)
 class Candidate:
-    """A possible answer: its text, the characters [start, end) where it stands, the sum of its start and end scores,
-    and its probability among the candidates. "No answer" is the empty text at (0, 0)."""
+    """A possible answer: its text, its characters [start, end), the sum of its start and end scores, and its
+    probability among the candidates. "No answer" is the empty text at (0, 0)."""
 
     text: str
     start: int
@@ -139,8 +139,8 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Answered:
-    """What is answered (nothing: ""), the candidates, best first, and by how much "no answer" outscores the best of
-    the spans."""
+    """The answer (none: ""), the candidates, best first, and the margin by which "no answer" outscores the best
+    span."""
 
     text: str
     candidates: tuple[Candidate, ...]
@@ -157,8 +157,8 @@ def best_answer(
     n_best: int = N_BEST,
     longest: int = LONGEST_ANSWER,
 ) -> Answered:
-    """The answer to one question, from the scores [T, 2] of each of its windows. With a `threshold` the question may
-    have none, and has none if "no answer" outscores the best span by more; without, the best span is the answer."""
+    """The answer to one question, from the scores [T, 2] of each of its windows. With a `threshold`, the answer is
+    empty if "no answer" outscores the best span by more than that. Without one, the best span is the answer."""
     assert len(windows) == len(scores) > 0
     best = best_windows(windows, len(offsets))
     found: dict[str, Candidate] = {}
@@ -189,13 +189,14 @@ def _rank(candidate: Candidate) -> tuple[float, int, int]:
 def _spans(
     window: SpanWindow, scores: np.ndarray, here: Sequence[bool], n_best: int, longest: int
 ) -> list[tuple[float, int, int]]:
-    """The best spans of a window as (score, first token, last token) of the passage; `here`: which may be the first."""
+    """The best spans of a window as (score, first token, last token) of the passage; `here`: which tokens may be the
+    first."""
     length = window.end - window.start
     if not length:
         return []
     places = [window.frame.place(1, token) for token in range(length)]
     starts, ends = scores[places, 0].astype(np.float64), scores[places, 1].astype(np.float64)
-    totals = np.full((min(longest, length), length), -np.inf)  # [tokens after the first, first token]
+    totals = np.full((min(longest, length), length), -np.inf)  # [length of the span − 1, first token]
     for more in range(len(totals)):
         totals[more, : length - more] = starts[: length - more] + ends[more:]
     totals[:, ~np.array(here)] = -np.inf
@@ -213,7 +214,7 @@ def _spans(
 
 @dataclass(frozen=True)
 class TagWindow:
-    """A part of a sentence: the words that are tagged in it, and the index in `frame.ids` where each is asked about."""
+    """A part of a sentence: the words tagged in it, and the index in `frame.ids` where each is predicted."""
 
     sentence: int
     words: tuple[int, ...]
@@ -222,9 +223,9 @@ class TagWindow:
 
 
 def running_words(words: Sequence[str]) -> list[str]:
-    """Words as they stand in running text, to be encoded one by one: with the space before each, except before the
-    first and between two words of a script that is written without spaces. (A unigram vocabulary begins every text by
-    its mark of a space, so there these words have one each.)"""
+    """Words as they appear in running text, to be encoded one by one: each with the space before it, except the first,
+    and except between two words of a script without spaces. (A unigram vocabulary begins every text with its space
+    mark, so there these words have one each.)"""
     joined = [is_unspaced(before[-1:]) and is_unspaced(word) for before, word in pairwise(words)]
     return [word if whole else f" {word}" for word, whole in zip(words, [True, *joined])]
 
@@ -232,12 +233,12 @@ def running_words(words: Sequence[str]) -> list[str]:
 def tag_windows(
     pieces: Sequence[Sequence[int]], layout: Layout, number: int = 0, stride: int | None = None
 ) -> list[TagWindow]:
-    """The windows of one sentence, given the pieces of each word; none where no word has a piece."""
+    """The windows of one sentence, given the pieces of each word; none if no word has a piece."""
     room = layout.context - layout.overhead(1)
     if room < 1:
-        raise UserError("a context without room for a token cannot hold a sentence; use a longer context")
+        raise UserError("the context has no room for tokens of a sentence; use a longer context")
     flat: list[int] = []
-    all_asked: list[tuple[int, int]] = []  # word, number of the piece that is asked
+    all_asked: list[tuple[int, int]] = []  # word, and the number of the piece where it is predicted
     for word, own in enumerate(pieces):
         if len(own):
             all_asked.append((word, len(flat) + (len(own) - 1 if layout.asked_piece == "last" else 0)))
@@ -257,8 +258,8 @@ def tag_windows(
 def by_word(
     lengths: Sequence[int], windows: Iterable[TagWindow], values: Iterable[Sequence[Any]]
 ) -> list[list[Any | None]]:
-    """What is said of the words of sentences of so many each, from what is said of the windows' words; None of a word
-    that was asked about in no window."""
+    """Predictions for the words of sentences with so many words each, from those for the windows' words; None for a
+    word that no window predicts."""
     found: list[list[Any | None]] = [[None] * length for length in lengths]
     for window, own in zip(windows, values):
         for word, value in zip(window.words, own):
@@ -267,7 +268,7 @@ def by_word(
 
 
 def fallback_tag(sentences: Iterable[Sequence[str]]) -> str:
-    """What a word without a piece is tagged as: `O` if that is a tag, otherwise the most frequent one."""
+    """The tag for a word without a piece: `O` if that is a tag, otherwise the most frequent one."""
     counts = Counter(tag for sentence in sentences for tag in sentence)
     assert counts, "no tags"
     return OUTSIDE if OUTSIDE in counts else min(counts, key=lambda tag: (-counts[tag], tag))
@@ -279,8 +280,8 @@ def fallback_tag(sentences: Iterable[Sequence[str]]) -> str:
 def unlabelled_rows(
     texts: Sequence[str], tokenizer: Tokenizer, layout: Layout, note: Callable[[str], None], progress: Progress
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The ids of sentences, word by word as labelled ones are encoded, and which of them a tag would be asked at; what
-    is longer than the context is read in parts, and what has no word is left out."""
+    """The ids of sentences, encoded word by word like labelled ones, and where a tag would be predicted. Sentences
+    longer than the context are read in parts; those without words are left out."""
     room = layout.context - layout.overhead(1)
     known: dict[str, Pieces] = {}
     rows: list[tuple[np.ndarray, np.ndarray]] = []
@@ -298,15 +299,15 @@ def unlabelled_rows(
             rows.append((np.array(frame.ids, dtype=np.int32), framed))
     if longer:
         note(
-            f"{longer:,} of {len(texts):,} unlabelled lines are longer than {room} words and are read in parts; give a "
-            "sentence a line"
+            f"{longer:,} of {len(texts):,} unlabelled lines are longer than {room} words and are read in parts; put "
+            "one sentence on each line"
         )
     return rows
 
 
 def _pieces_of(text: str, known: dict[str, Pieces], tokenizer: Tokenizer) -> Pieces:
-    """The ids of running text, and which of them a tag would be asked at: a word's first, and each character of a
-    script without spaces, whose words nobody has told apart. `known`: of the words so far."""
+    """The ids of running text, and where a tag would be predicted: at a word's first piece, and at each character of a
+    script without spaces, whose words are not separated. `known`: cache of the words so far."""
     words = running_words(text.split())
     for word in words:
         if word not in known:

@@ -1,1 +1,1 @@
-"""What predictions are worth: scores of rows, tags and spans, and the picture of confusion."""
+"""Metrics of rows, tags and spans, and the picture of the confusion matrix."""

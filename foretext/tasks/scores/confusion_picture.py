@@ -1,7 +1,7 @@
 """The confusion matrix as a picture, for label names in any script.
 
-matplotlib draws a name only if a font on the machine has its characters, and otherwise prints boxes and a warning for
-each. So the fonts are chosen here by what they cover; where none covers a name, classes are numbered instead.
+matplotlib draws a name only if an installed font has its characters; otherwise it draws boxes and warns for each. So
+fonts are chosen here by the characters that they cover. If no font covers a name, classes are numbered instead.
 """
 
 import io
@@ -14,8 +14,8 @@ from foretext.text.corpus.text_files import write_whole
 
 MOST_CLASSES = 50
 _LONGEST_NAME = 24
-_WITH_FIGURES = 20  # above this many classes figures in the cells cannot be read
-_BASE_FONT = "DejaVu Sans"  # comes with matplotlib
+_WITH_FIGURES = 20  # with more classes, numbers in the cells are unreadable
+_BASE_FONT = "DejaVu Sans"  # part of matplotlib
 _WIDE_FONTS = (
     "Noto Sans CJK SC",
     "Noto Sans CJK JP",
@@ -37,13 +37,14 @@ _WIDE_FONTS = (
 
 
 def confusion_matrix_png(scores: Scores, path: str | Path) -> None:
-    """Draw the confusion matrix: rows are the gold classes, columns the predicted ones, colour a row's share.
+    """Draws the confusion matrix: rows are gold classes, columns predicted ones, colour the share of the row.
 
-    Beyond 50 classes the 49 with most gold rows are drawn and the others are one class, "other"."""
+    With more than 50 classes, the 49 with most gold rows are drawn and the others become one class, "other".
+    """
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    assert scores.confusion, "no confusion matrix: not a task with classes"
+    assert scores.confusion, "no confusion matrix: this task has no classes"
     names, counts = _largest([item.label for item in scores.per_class], scores.confusion)
     fonts = _fonts_for("".join(names))
     numbered = fonts is None
@@ -68,13 +69,13 @@ def _draw(figure: Any, ticks: Sequence[str], counts: list[list[int]], scores: Sc
     axes.set_xticks(places, ticks, rotation=90 if turned else 0, fontsize=small)
     axes.set_yticks(places, ticks, fontsize=small)
     for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)  # a name with two $ is a name, not a formula
+        label.set_parse_math(False)  # a name with two $ is not a formula
     if not many:
         for i, line in enumerate(counts):
             for j, n in enumerate(line):
                 colour = "white" if shares[i][j] > 0.55 else "black"
                 axes.text(j, i, f"{n:,}", ha="center", va="center", color=colour, fontsize=8)
-    note = " (numbers in order: no font here has the names)" if numbered else ""
+    note = " (class numbers: no installed font has the names)" if numbered else ""
     title = f"{scores.main} {scores.main_value:.3f} on {scores.rows:,} rows"
     axes.set(xlabel=f"predicted class{note}", ylabel="gold class", title=title)
     figure.colorbar(image, ax=axes, label="share of the gold class", fraction=0.046)

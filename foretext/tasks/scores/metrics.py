@@ -1,4 +1,4 @@
-"""Scores of predictions: what fits the kind of task, with per-class figures and a confusion matrix.
+"""Metrics for each kind of task, with per-class values and a confusion matrix.
 
 | kind | values | main |
 |---|---|---|
@@ -9,20 +9,20 @@
 - `f1` is that of the *positive* class of two: the one whose name is among `POSITIVE` (1, yes, true, positive, …) if
   exactly one is, otherwise the second of the label set. `Scores.positive` names it.
 - `f1_macro` is the plain mean over the classes that occur in the gold labels or the predictions.
-- A figure that is not defined is 0 with a warning, never NaN: a correlation (Pearson, Spearman, Matthews) with a
+- An undefined value is 0 with a warning, never NaN: a correlation (Pearson, Spearman, Matthews) with a
   constant, an F1 of a class that neither occurs nor is predicted.
-- `main` may be set to another of the values (`--metric`): CoLA is scored by `matthews`, MRPC and QQP by `f1`, as their
+- `--metric` sets `main` to another of the values: CoLA is scored by `matthews`, MRPC and QQP by `f1`, as their
   layouts in `tasks/files/formats.py` say.
 
-What follows from the confusion matrix is computed here and equals scikit-learn's bit for bit: validation comes after
-each epoch, and that package takes longer to load, and to be asked, than a short epoch takes.
+Values from the confusion matrix are computed here and equal scikit-learn's bit for bit. Validation follows each epoch,
+and loading and calling scikit-learn takes longer than a short epoch.
 
-How sure a score is: an interval that has the true value of 95 of 100 such samples of rows.
+The interval of a score contains the true value for 95 of 100 such samples of rows.
 
-Accuracies of rows: Wilson's interval (1927), which stays inside 0 … 1 and holds for a dozen rows. Other scores: the
-bootstrap over rows (Efron 1979): rows are drawn with replacement, by a seed, and scored; the interval is between the
-2.5th and 97.5th of a hundred. What costs too much on all rows is drawn on fewer, and the interval narrowed by the
-square root of how many fewer.
+For accuracies it is Wilson's (1927), which stays within 0 … 1 and works with a dozen rows. For other scores it is the
+bootstrap over rows (Efron 1979): rows are drawn with replacement from a seeded generator and scored a hundred times,
+and the interval is between the 2.5th and 97.5th percentile. If there are too many rows for this, fewer are drawn, and
+the interval is narrowed by the square root of the ratio.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import EXIT_NOT_FINITE, UserError
+from foretext.errors import EXIT_NOT_FINITE, UserError, counted
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
 
@@ -43,11 +43,11 @@ POSITIVE = (
     *("equivalent", "acceptable", "spam", "是", "正面"),
 )
 _HIGHER_IS_WORSE = ("rmse",)
-Z = 1.959964  # of a normal distribution, 95 % within ±Z
+Z = 1.959964  # 95 % of a normal distribution lie within ±Z
 DRAWS = 100
-MOST_ROWS = 400  # of one draw
-_OF_ROWS = ("classification", "entailment", "similarity", "choice")  # one label a row, right or wrong
-_MEANS = ("span",)  # whose score is the mean of the rows' own
+MOST_ROWS = 400  # per draw
+_OF_ROWS = ("classification", "entailment", "similarity", "choice")  # one label per row, right or wrong
+_MEANS = ("span",)  # kinds whose score is the mean over rows
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class ClassScore:
     precision: float
     recall: float
     f1: float
-    support: int  # gold rows of this class; of tags, gold entities of this type or words with this tag
+    support: int  # gold rows of this class; for tags, gold entities of this type or words with this tag
 
 
 @dataclass(frozen=True)
 class Scores:
-    """`confusion[i][j]` counts rows of class i that were predicted as class j, in the order of `per_class`."""
+    """`confusion[i][j]` counts rows of class i predicted as class j, in the order of `per_class`."""
 
     main: str
     values: dict[str, float]
@@ -70,7 +70,7 @@ class Scores:
     confusion: list[list[int]] = field(default_factory=list)
     positive: str | None = None
     warnings: list[str] = field(default_factory=list)
-    # Of the main value, at 95 % (`with_interval`); None: not asked for, or one row. About the scores, no part of them.
+    # 95 % interval of the main value (`with_interval`); None: not computed, or only one row. Not part of equality.
     interval: tuple[float, float] | None = field(default=None, compare=False)
 
     @property
@@ -95,7 +95,7 @@ def score(
     *,
     main: str | None = None,
 ) -> Scores:
-    """Score predictions. Classes: indices into `labels`, or their names; choices: indices; regression: numbers."""
+    """Scores predictions. Classes: indices into `labels`, or their names; choices: indices; regression: numbers."""
     if not len(gold):
         raise UserError("no rows to score; give a file with labelled rows")
     if kind == "regression":
@@ -110,18 +110,18 @@ def score(
 
 
 def with_main(scores: Scores, main: str) -> Scores:
-    """The same scores with another main metric; one where less is better cannot be it."""
+    """The same scores with another main metric, which must be one where higher is better."""
     check_metric(main, [name for name in scores.values if name not in _HIGHER_IS_WORSE])
     return Scores(**{**vars(scores), "main": main})
 
 
 def merit(scores: Scores, loss: float) -> float:
-    """What an epoch is worth. Among epochs of equal score, frequent with few rows, the lower loss is the better one."""
+    """The score of an epoch. With few rows, equal scores are frequent; then the lower loss is better."""
     return scores.main_value - 1e-6 * min(loss, 1e3)
 
 
 def metrics_of(kind: str, classes: int = 0) -> tuple[str, ...]:
-    """The values that may be the main one, the kind's own first."""
+    """The metrics that can be the main one, the kind's own first."""
     if kind == "regression":
         return ("pearson", "spearman")
     if kind == "choice":
@@ -131,7 +131,7 @@ def metrics_of(kind: str, classes: int = 0) -> tuple[str, ...]:
 
 def check_metric(metric: str, allowed: Sequence[str]) -> None:
     if metric not in allowed:
-        raise UserError(f"--metric {metric}: not measured here; choose one of {', '.join(allowed)}")
+        raise UserError(f"--metric {metric}: not available here; choose one of {', '.join(allowed)}")
 
 
 def positive_label(labels: LabelSet) -> str | None:
@@ -177,7 +177,7 @@ def _part(count: int, of: int) -> float:
 
 
 def _matthews(there: list[int], said: list[int], right: int) -> float:
-    """The correlation of gold and predicted classes (Gorodkin 2004), from how often each occurs in either."""
+    """The correlation of gold and predicted classes (Gorodkin 2004), from the class counts."""
     rows = sum(there)
     together = rows * right - sum(a * b for a, b in zip(there, said))
     apart = float(rows**2 - sum(b * b for b in said)) * float(rows**2 - sum(a * a for a in there))
@@ -188,8 +188,8 @@ def _class_warnings(gold: list[int], predicted: list[int], labels: LabelSet) -> 
     never = LabelSet(tuple(name for number, name in enumerate(labels.names) if number not in set(gold)))
     one = labels.names[predicted[0]]
     warnings = {
-        f"every row was predicted as {one!r}: the model tells no classes apart": len(set(predicted)) == 1,
-        f"no gold row has the label {never.listing()}: recall says nothing there": bool(never.names),
+        f"every row was predicted as {one!r}: the model does not distinguish the classes": len(set(predicted)) == 1,
+        f"no gold row has the label {never.listing()}: its recall is meaningless": bool(never.names),
     }
     return [text for text, holds in warnings.items() if holds]
 
@@ -198,13 +198,13 @@ def _score_regression(gold: list[float], predicted: list[float]) -> Scores:
     wrong = sum(not math.isfinite(x) for x in predicted)
     if wrong:
         raise UserError(
-            f"{wrong:,} of {len(predicted):,} predicted scores are not finite numbers; train with a lower rate",
+            f"{wrong:,} of {len(predicted):,} predicted scores are not finite; train with a lower rate",
             EXIT_NOT_FINITE,
         )
     rmse = math.sqrt(sum((a - b) ** 2 for a, b in zip(gold, predicted, strict=True)) / len(gold))
     constant = [what for what, values in (("gold", gold), ("predicted", predicted)) if _constant(values)]
     if constant:
-        warning = f"all {' and '.join(constant)} scores are equal: there is no correlation to measure, 0 is reported"
+        warning = f"all {' and '.join(constant)} scores are equal, so the correlation is undefined and reported as 0"
         return Scores("pearson", {"pearson": 0.0, "spearman": 0.0, "rmse": rmse}, len(gold), warnings=[warning])
     from scipy.stats import pearsonr, spearmanr
 
@@ -217,7 +217,8 @@ def _score_regression(gold: list[float], predicted: list[float]) -> Scores:
 
 
 def _constant(values: list[float]) -> bool:
-    """Equal up to rounding: correlations of such values measure noise (scipy warns and gives anything from -1 to 1)."""
+    """Whether values are equal up to rounding: correlations of such values measure noise (scipy warns and returns
+    anything from -1 to 1)."""
     middle = sum(values) / len(values)
     return max(abs(value - middle) for value in values) <= 1e-12 * max(abs(value) for value in values)
 
@@ -229,7 +230,7 @@ Score = Callable[[Sequence[Any], Predictions], Scores]
 
 
 def wilson(accuracy: float, rows: int) -> tuple[float, float]:
-    """Of so many rows, of which this part is right."""
+    """Wilson's interval for this share of right rows out of so many."""
     spread = Z * math.sqrt(accuracy * (1 - accuracy) / rows + Z * Z / (4 * rows * rows))
     middle, scale = accuracy + Z * Z / (2 * rows), 1 + Z * Z / rows
     return max(0.0, (middle - spread) / scale), min(1.0, (middle + spread) / scale)
@@ -273,7 +274,7 @@ def _bootstrap(
 
 def format_scores(scores: Scores) -> str:
     """The scores as lines for a terminal: the main metric first, then the others, classes, warnings."""
-    lines = [f"{scores.rows:,} rows"]
+    lines = [counted(scores.rows, "row")]
     wide = max(10, *map(len, scores.values))
     for name in sorted(scores.values, key=lambda name: name != scores.main):
         star = "  (main)" if name == scores.main else ""
@@ -291,7 +292,7 @@ def format_scores(scores: Scores) -> str:
 
 
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    """Columns of equal width on a terminal, where a Chinese character takes two cells; the first to the left."""
+    """Columns of equal width on a terminal, where a Chinese character takes two cells; the first is left-aligned."""
     from rich.cells import cell_len, set_cell_size
 
     clean = [tuple(" ".join(cell.split()) or repr(cell) for cell in row) for row in rows]

@@ -1,8 +1,8 @@
 """Scores of tags: entities counted as the CoNLL tasks' script `conlleval` (2004-01-26) counts them, or words.
 
-A tag is a mark and a type, parted by the first hyphen (`B-NP`, `O`). The script walks over gold and predicted tags side
-by side; whether an entity begins or ends between two words follows from both marks and types, so IOB1, IOB2 and
-mixtures of them count alike (`I-X` after `O`, or after another type, begins an entity). Its rules in full:
+A tag is a mark and a type, separated by the first hyphen (`B-NP`, `O`). The script walks over gold and predicted tags
+side by side. Whether an entity begins or ends between two words follows from both marks and types, so IOB1, IOB2 and
+mixtures count alike (`I-X` after `O`, or after another type, begins an entity). Its rules:
 
 - An entity ends before a word if the marks (earlier first) are BB, BO, IB, IO, EE, EI, EO; or the earlier is neither
   `O` nor `.` and the types differ; or the earlier is `[` or `]`.
@@ -10,10 +10,10 @@ mixtures of them count alike (`I-X` after `O`, or after another type, begins an 
   types differ; or it is `[` or `]`.
 - It is right if both begin and end at the same words with the same type.
 
-Hence its oddities, which are kept: `B-X` after `E-X` neither ends nor begins anything, and two `S-X` are one entity, as
-the script knows no `S`. Files in IOBES, BMES or BILOU are therefore turned into IOB2 by `to_iob2`, which knows these
-marks, before anything is learned or scored. (The script also takes a type that is called `0` for none; here it is a
-type.) Tags that are no chunk tags, such as parts of speech, are scored as classes of words.
+We keep the resulting oddities: `B-X` after `E-X` neither ends nor begins an entity, and two `S-X` are one entity, since
+the script does not know `S`. So `to_iob2` converts IOBES, BMES and BILOU to IOB2 before training and scoring. (The
+script treats a type called `0` as no type; here it is a type.) Tags that are not chunk tags, such as parts of speech,
+are scored as classes of words.
 
 | tags | values | main |
 |---|---|---|
@@ -35,13 +35,13 @@ Tag = tuple[str, str]  # mark and type
 Scheme = Literal["iob1", "iob2", "other"]
 
 OUTSIDE: Tag = ("O", "")
-_NOTHING = ("O", ".")  # marks of words outside all entities
+_NOTHING = ("O", ".")  # marks of words outside any entity
 _SINGLE = ("[", "]")  # marks of entities of one word
 _ENDS = {tuple(marks) for marks in ("BB", "BO", "IB", "IO", "EE", "EI", "EO")}
 _BEGINS = {tuple(marks) for marks in ("BB", "IB", "OB", "OI", "EE", "EI", "OE")}
-_MARKS = {*"BIESOMLU[]."}  # of chunk tags in any scheme that `to_iob2` reads
-_STARTERS = {*"BSU[]"}  # marks that begin an entity whatever stands before
-_CLOSERS = {*"ESLU[]"}  # marks behind which an entity begins
+_MARKS = {*"BIESOMLU[]."}  # of chunk tags in all schemes that `to_iob2` reads
+_STARTERS = {*"BSU[]"}  # marks that begin an entity whatever precedes them
+_CLOSERS = {*"ESLU[]"}  # marks after which a new entity begins
 
 
 def split_tag(tag: str) -> Tag:
@@ -60,7 +60,7 @@ def are_chunk_tags(names: Iterable[str]) -> bool:
 
 
 def metrics_of_tags(names: Iterable[str]) -> tuple[str, ...]:
-    """The values that may be the main one, the tags' own first."""
+    """The metrics that can be the main one, the tags' own first."""
     return ("f1", "precision", "recall", "accuracy") if are_chunk_tags(names) else ("accuracy", "f1_macro")
 
 
@@ -68,7 +68,7 @@ def metrics_of_tags(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def to_iob2(tags: Sequence[str]) -> tuple[str, ...]:
-    """The chunk tags of a sentence with `B` at the first word of each entity and `I` at the others."""
+    """A sentence's chunk tags with `B` at the first word of each entity and `I` at the others."""
     split = [OUTSIDE, *map(split_tag, tags)]
     return tuple(
         "O" if mark in _NOTHING else join_tag("B" if _starts(before, mark, kind) else "I", kind)
@@ -81,7 +81,7 @@ def _starts(before: Tag, mark: str, kind: str) -> bool:
 
 
 def to_iob1(tags: Sequence[str]) -> tuple[str, ...]:
-    """The same with `B` only where an entity of the same type stands right before, which it is needed to tell from."""
+    """The same with `B` only directly after an entity of the same type, where it is needed to separate the two."""
     split = [OUTSIDE, *map(split_tag, to_iob2(tags))]
     return tuple(
         mark if mark == "O" else join_tag("B" if mark == "B" and before[0] != "O" and before[1] == kind else "I", kind)
@@ -90,7 +90,8 @@ def to_iob1(tags: Sequence[str]) -> tuple[str, ...]:
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
-    """IOB1 if more entities begin with an `I` than with a `B` that IOB1 would not have: one slip decides nothing."""
+    """IOB1 if more entities begin with `I` than with a `B` that IOB1 would not use, so that a single slip does not
+    decide."""
     old = new = 0
     for tags in sentences:
         if any(split_tag(tag)[0] not in ("B", "I", "O") for tag in tags):
@@ -106,7 +107,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> Scheme:
 
 @dataclass
 class EntityCounts:
-    """Entities by type: in the gold tags, predicted, and right; and words."""
+    """Entities by type (gold, predicted, and right), and words."""
 
     gold: Counter[str] = field(default_factory=Counter)
     predicted: Counter[str] = field(default_factory=Counter)
@@ -118,7 +119,7 @@ class EntityCounts:
 def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> EntityCounts:
     """The script's counts over sentences of tags."""
     counts = EntityCounts()
-    open_ = False  # whether an entity has begun in both with the same type and is the same so far
+    open_ = False  # whether an entity has begun in both with the same type and has matched so far
     for (gold_before, gold_now), (before, now) in zip(pairwise(_stream(gold)), pairwise(_stream(predicted))):
         ends = _ends(gold_before, gold_now), _ends(before, now)
         if open_ and all(ends) and before[1] == gold_before[1]:
@@ -139,7 +140,7 @@ def count_entities(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def _stream(sentences: Sequence[Sequence[str]]) -> Iterator[Tag]:
-    """All tags in a row, something outside all entities before the first sentence and behind each."""
+    """All tags in a row, with a tag outside any entity before the first sentence and after each."""
     yield OUTSIDE
     for tags in sentences:
         yield from map(split_tag, tags)
@@ -166,7 +167,7 @@ def score_tags(
     chunks: bool | None = None,
     main: str | None = None,
 ) -> Scores:
-    """Scores of sentences of tags. `chunks`: whether they are chunk tags; None: as the gold tags look."""
+    """Scores of tagged sentences. `chunks`: whether they are chunk tags; None: decided by the gold tags."""
     assert all(len(a) == len(b) for a, b in zip(gold, predicted, strict=True)), "a predicted tag for each word"
     if not any(gold):
         raise UserError("no words to score; give a file with tagged sentences")
@@ -186,14 +187,14 @@ def _entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         for kind in kinds
     ]
     found = {
-        "no gold tag marks an entity: recall says nothing": counts.gold.total(),
-        "no entity was predicted: precision says nothing": counts.predicted.total(),
+        "no gold tag marks an entity: recall is meaningless": counts.gold.total(),
+        "no entity was predicted: precision is meaningless": counts.predicted.total(),
     }
     return Scores("f1", values, len(gold), per_class, warnings=[text for text, count in found.items() if not count])
 
 
 def _rates(right: int, predicted: int, gold: int) -> tuple[float, float, float]:
-    """Precision, recall and F1; 0 where there is nothing to divide by."""
+    """Precision, recall and F1; 0 if the denominator is 0."""
     precision, recall = right / max(1, predicted), right / max(1, gold)
     return precision, recall, 2 * precision * recall / (precision + recall) if right else 0.0
 

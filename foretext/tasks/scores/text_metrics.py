@@ -1,29 +1,28 @@
-"""Scores of texts: of answers that are spans of a passage, and of written ones.
+"""Metrics of texts: answers that are spans of a passage, and written answers.
 
 Answers that are spans are scored as the official scripts count them: exact match and F1, the best over a question's
-gold answers, averaged over the questions. Parts of 1, not of 100.
+gold answers, averaged over the questions. Values are from 0 to 1.
 
-- **SQuAD 1.1**: both texts are lower-cased, ASCII punctuation and the words a, an, the are taken out, white space is
-  evened; F1 is over the multisets of the words that remain.
-- **SQuAD 2.0**, where questions may have no answer: gold answers of which nothing remains are left out; with none left
-  the right answer is "". Where either side is empty, F1 is 1 if both are, else 0. The figures over questions with and
+- **SQuAD 1.1**: both texts are lower-cased, ASCII punctuation and the words a, an, the are removed, white space is
+  normalised; F1 is over the multisets of the remaining words.
+- **SQuAD 2.0**, where questions may have no answer: gold answers of which nothing remains are dropped; if none is left,
+  the right answer is "". If either side is empty, F1 is 1 if both are, otherwise 0. The values over questions with and
   without an answer are given too.
-- **Chinese**: CMRC 2018's script. Texts are lower-cased and its list of signs is taken out; each ideograph (U+4E00 to
-  U+9FA5) is a token, and what stands between them is parted as NLTK does it (`treebank_words`); F1 is over the *longest
-  common run* of tokens. Where there may be no answer, SQuAD 2.0's rules decide about empty sides.
+- **Chinese**: CMRC 2018's script. Texts are lower-cased and its list of signs is removed; each ideograph (U+4E00 to
+  U+9FA5) is a token, and the text between them is tokenised as in NLTK (`treebank_words`); F1 is over the *longest
+  common run* of tokens. If questions may have no answer, SQuAD 2.0's rules decide about empty sides.
 
 A question is scored as Chinese if it and its passage have at least as many ideographs as words of other letters.
 
-`treebank_words` has the words of English text as NLTK's `word_tokenize` parts them, which CMRC 2018's script asks about
-what stands between ideographs. NLTK is not needed for it: these are the rules of its `NLTKWordTokenizer`, in their
-order, after the Penn Treebank's. A text is taken as one sentence; NLTK would look for ends of sentences first, by a
-model that it downloads.
+`treebank_words` splits English text like NLTK's `word_tokenize`, which CMRC 2018's script uses on the text between
+ideographs. NLTK is not needed: these are the rules of its `NLTKWordTokenizer`, in order, after the Penn Treebank's. A
+text is treated as one sentence; NLTK would first split sentences with a model that it downloads.
 
 Written answers are scored against reference texts: ROUGE, exact match and F1 of words, BLEU.
 
 ROUGE is as in Google's `rouge-score` without stemming: lower-cased runs of letters and digits, F-measures. Exact match
-and F1 are SQuAD's: lower-cased, articles and punctuation left out, the best of several references; for scripts without
-spaces every character is a word. BLEU is sacrebleu's, which names its own settings.
+and F1 are SQuAD's: lower-cased, without articles and punctuation, the best over several references; in scripts without
+spaces every character is a word. BLEU is sacrebleu's, which reports its own settings.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from foretext.errors import UserError
 from foretext.tasks.files.squad import Question
 from foretext.tasks.scores.metrics import Scores, with_main
 
-SPAN_METRICS = ("f1", "exact_match")  # the values that may be the main one
+SPAN_METRICS = ("f1", "exact_match")  # the metrics that can be the main one
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _IDEOGRAPH = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
@@ -50,7 +49,7 @@ _CMRC_SIGNS = str.maketrans("", "", "-:_*^/\\~`+=，。：？！“”；’《�
 
 
 def is_chinese(text: str) -> bool:
-    """Whether it has at least as many ideographs as words of other letters."""
+    """Whether a text has at least as many ideographs as words of other letters."""
     ideographs = len(_IDEOGRAPHS.findall(text))
     return ideographs > 0 and ideographs >= len(_OTHER_WORD.findall(text))
 
@@ -62,7 +61,7 @@ def score_answers(
     unanswerable: bool | None = None,
     main: str | None = None,
 ) -> Scores:
-    """Scores of the predicted texts ("": no answer). `unanswerable`: whether SQuAD 2.0's rules hold; None: if some
+    """Scores of the predicted texts ("": no answer). `unanswerable`: whether SQuAD 2.0's rules apply; None: if some
     question is impossible."""
     if not questions:
         raise UserError("no questions to score; give a file with questions and answers")
@@ -75,7 +74,7 @@ def score_answers(
             part = [pair for question, pair in zip(questions, pairs) if bool(question.answers) == wanted]
             if part:
                 values |= {f"{name}_{metric}": value for metric, value in _means(part).items()}
-    silent = [] if any(predicted) else ['every question was answered by "no answer": the model points at nothing']
+    silent = [] if any(predicted) else ['every question was answered by "no answer": the model finds nothing']
     scores = Scores("f1", values, len(questions), warnings=silent)
     return with_main(scores, main) if main is not None else scores
 
@@ -94,14 +93,14 @@ def answer_score(question: Question, predicted: str, unanswerable: bool) -> tupl
     if unanswerable:
         gold = [text for text in gold if (without_signs(text) if chinese else normalised(text))] or [""]
     if not gold:
-        raise UserError(f"{question.where}: no answers to score by; give them, or leave the question out")
+        raise UserError(f"{question.where}: no gold answers to score with; add them, or leave the question out")
     match = chinese_match if chinese else word_match
     exacts, f1s = zip(*(match(text, predicted, unanswerable) for text in gold))
     return max(exacts), max(f1s)
 
 
 def normalised(text: str) -> str:
-    """SQuAD's form of a text, by which answers are compared."""
+    """SQuAD's normal form of a text, for comparing answers."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
@@ -112,14 +111,14 @@ def word_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float, fl
 
 
 def word_f1(words: list[str], guesses: list[str], unanswerable: bool) -> float:
-    """SQuAD's F1 over the multisets of words; `unanswerable`: two empty sides agree."""
+    """SQuAD's F1 over the multisets of words; `unanswerable`: two empty sides match."""
     if unanswerable and not (words and guesses):
         return float(words == guesses)
     return f1_score((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
 
 
 def without_signs(text: str) -> str:
-    """CMRC's form of a text, by which answers are compared."""
+    """CMRC's normal form of a text, for comparing answers."""
     return text.lower().strip().translate(_CMRC_SIGNS)
 
 
@@ -139,7 +138,7 @@ def chinese_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float,
 
 
 def f1_score(same: int, gold: int, predicted: int) -> float:
-    """Of precision and recall; 0 where nothing is the same."""
+    """F1 of precision and recall; 0 if nothing matches."""
     if not same:
         return 0.0
     precision, recall = same / predicted, same / gold
@@ -147,14 +146,15 @@ def f1_score(same: int, gold: int, predicted: int) -> float:
 
 
 def best_threshold(questions: Sequence[Question], predicted: Sequence[str], margins: Iterable[float]) -> float:
-    """By how much "no answer" must outscore the best span to be the answer, so that F1 is highest on these questions:
-    found as the official script does, answering one question after another, those with the least `margins` first; but
-    those with one margin together, which no threshold can part. `predicted`: the best span of each."""
+    """The threshold for "no answer" with the highest F1 on these questions: the margin by which it must outscore the
+    best span. Found as in the official script: questions are answered one after another, smallest `margins` first,
+    except that those with equal margins go together, since no threshold can separate them. `predicted`: the best span
+    of each question."""
     order = sorted(zip(margins, questions, predicted), key=lambda item: item[0])
     if not order:
-        raise UserError("no questions to choose a threshold by; give a file with questions and answers")
+        raise UserError("no questions to choose a threshold with; give a file with questions and answers")
     total = best = float(sum(not question.answers for question in questions))
-    threshold = order[0][0] - 1.0  # nothing is answered
+    threshold = order[0][0] - 1.0  # no question is answered
     for number, (margin, question, text) in enumerate(order, 1):
         if question.answers:
             total += answer_score(question, text, True)[1]
@@ -168,13 +168,13 @@ def best_threshold(questions: Sequence[Question], predicted: Sequence[str], marg
 _RULES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        # quotes that open
+        # opening quotes
         (r"([«“‘„]|[`]+)", r" \1 "),
         (r"^\"", r"``"),
         (r"(``)", r" \1 "),
         (r"([ \(\[{<])(\"|\'{2})", r"\1 `` "),
         (r"(?i)(?<!\w)(\')(?!(?:re|ve|ll|m|t|s|d|n)\b)(?=\w)", r"\1 "),
-        # signs
+        # punctuation
         (r"([^\.])(\.)([\]\)}>\"\'»”’ ]*+)\s*$", r"\1 \2 \3 "),
         (r"([:,])([^\d])", r" \1 \2"),
         (r"([:,])$", r" \1 "),
@@ -188,14 +188,14 @@ _RULES = [
         (r"[\]\[\(\)\{\}\<\>]", r" \g<0> "),
         (r"--", r" -- "),
         (r"^|$", " "),
-        # quotes that close, and what hangs on an apostrophe
+        # closing quotes, and endings after an apostrophe
         (r"([»”’])", r" \1 "),
         (r"''", " '' "),
         (r'"', " '' "),
         (r"\s+", " "),
         (r"([^' ])('[sS]|'[mM]|'[dD]|') ", r"\1 \2 "),
         (r"([^' ])('ll|'LL|'re|'RE|'ve|'VE|n't|N'T) ", r"\1 \2 "),
-        # two words in one
+        # contractions that are two words
         (r"(?i)\b(can)(not)\b", r" \1 \2 "),
         (r"(?i)\b(d)('ye)\b", r" \1 \2 "),
         (r"(?i)\b(gim)(me)\b", r" \1 \2 "),
@@ -258,17 +258,17 @@ def best_word_f1(predicted: str, references: Sequence[str]) -> float:
 
 
 def bleu_metric(language: str = "") -> Any:
-    """sacrebleu's BLEU; UserError, before any work, if it is not there or cannot do it. `language` chooses how words
-    are told apart: zh, ja, ko, with a region or without; others alike."""
+    """sacrebleu's BLEU; UserError, before any work, if it is missing or lacks the language. `language` chooses the word
+    segmentation: zh, ja, ko, with or without a region; all others are treated alike."""
     try:
         from sacrebleu.metrics import BLEU
     except ImportError:
         raise UserError("BLEU needs sacrebleu; pip install 'foretext[translation]'") from None
     try:
         return BLEU(trg_lang=language.replace("_", "-").split("-")[0].lower())
-    except (ImportError, RuntimeError):  # the splitters of ja and ko are packages of their own
+    except (ImportError, RuntimeError):  # the segmenters of ja and ko are separate packages
         raise UserError(
-            f"--language {language}: sacrebleu has no splitter for it here; pip install "
+            f"--language {language}: sacrebleu has no word segmenter for it here; pip install "
             f"'sacrebleu[{language[:2].lower()}]'"
         ) from None
 
@@ -277,6 +277,6 @@ def bleu(predicted: Sequence[str], references: Sequence[Sequence[str]], language
     """Corpus BLEU and its signature."""
     metric = bleu_metric(language)
     most = max(len(wanted) for wanted in references)
-    # Theirs is a list of whole references; a text that has fewer than others has None there.
+    # sacrebleu takes lists of whole references; a text with fewer references has None there.
     streams: list[Any] = [[wanted[k] if k < len(wanted) else None for wanted in references] for k in range(most)]
     return float(metric.corpus_score(list(predicted), streams).score), str(metric.get_signature())

@@ -1,1 +1,1 @@
-"""Files as clean text, tables and documents, and these as token shards."""
+"""Files as clean text, tables and documents, and documents as token shards."""

@@ -1,9 +1,9 @@
-"""Encoding documents on all cores, in order, with bounded memory.
+"""Encodes documents on all cores, in order, with bounded memory.
 
-Each worker is a plain `python -m foretext.text.corpus.encoding` that reads from its standard input, a line of JSON at a
-time: the tokenizer, then lists of documents, each of which it answers with a line of ids. Unlike `multiprocessing` this
-never imports the caller's main module, so a user's script needs no guard, and no worker loads torch. A thread for each
-worker waits for its answers; a bounded queue keeps the reader from running ahead.
+Each worker is a plain `python -m foretext.text.corpus.encoding`. Its standard input gets JSON lines: first the
+tokenizer, then lists of documents, and it answers each list with a line of ids. Unlike `multiprocessing` this never
+imports the caller's main module, so a user's script needs no guard, and no worker loads torch. One thread per worker
+waits for its answers; a bounded queue keeps the reader from running ahead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from foretext.text.tokenizers.base import Tokenizer, document_batches, tokenizer
 def encode_documents(
     documents: Iterable[str], tokenizer: Tokenizer, workers: int
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
-    """Batches of documents with their ids (uint32), in the order given."""
+    """Batches of documents with their ids (uint32), in the given order."""
     with contextlib.ExitStack() as stack:
         pool = []
         for _ in range(workers):
@@ -53,7 +53,7 @@ def encode_documents(
 
 
 class _Worker:
-    """One encoding process, for one thread at a time."""
+    """One encoding process, used by one thread at a time."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         path = os.pathsep.join(filter(None, [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH")]))
@@ -65,7 +65,7 @@ class _Worker:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._input, self._output = self._process.stdin, self._process.stdout
-        with contextlib.suppress(BrokenPipeError):  # a worker that died at once is noticed at the first batch
+        with contextlib.suppress(BrokenPipeError):  # if the worker died at once, the first batch reports it
             _send(self._input, tokenizer.to_json())
 
     def __enter__(self) -> _Worker:
@@ -88,7 +88,7 @@ class _Worker:
             answer = self._output.readline()
         if not answer.endswith(b"\n"):
             raise UserError(
-                f"an encoding process ended early (exit code {self._process.wait()}), perhaps for want of memory; "
+                f"an encoding process ended early (exit code {self._process.wait()}), perhaps because memory ran out; "
                 "free some and try again",
                 EXIT_MACHINE,
             )
@@ -101,11 +101,11 @@ def _send(stream: IO[bytes], message: str | list[str]) -> None:
 
 
 def _serve() -> None:
-    """A worker's life: the tokenizer, then batches until the input ends (which it also does if the parent dies)."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the parent ends its workers
+    """The worker's main loop: the tokenizer, then batches until its input ends (as it does if the parent dies)."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # signals go to the whole group; the parent ends its workers
         signal.signal(number, signal.SIG_IGN)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # nothing that a library prints may reach the answers
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # keeps anything that a library prints out of the answers
     messages = map(json.loads, sys.stdin.buffer)
     if (text := next(messages, None)) is not None:
         tokenizer = tokenizer_from_json(text, "the tokenizer given to an encoding process")

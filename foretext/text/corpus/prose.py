@@ -1,14 +1,14 @@
-"""Telling running text from labelled files, for whoever gives the one in place of the other.
+"""Tells running text from labelled files, for users who give one in place of the other.
 
-Text that is read as columns would be learned in silence where all its lines have equally many words: the last words
-become tags. What is found here is a guess from the beginning of a file. Where it could be wrong it counts only if the
-user has not said what the columns are, so that a file which merely looks like text can be read all the same.
+Without this check, text whose lines have equally many words would be read as columns, and the last words would become
+tags. The decision is a guess from the beginning of a file. Where the guess could be wrong, it counts only if the user
+has not said what the columns are, so that a column file that merely looks like text can still be read.
 
-Columns of words and tags are told by one of these:
+One of these identifies columns of words and tags:
 
-- lines mostly have one number of fields; a line with one more or less is a slip, and reported as that;
-- sentences of several lines have blank lines between them;
-- the last field is no word: it is in capitals or has a sign in it (`B-per`, `Case=Nom`), or is one of few (`noun`).
+- most lines have the same number of fields (a line with one more or less is reported as a mistake);
+- blank lines separate sentences of several lines;
+- the last field is not a word: it has capitals or symbols (`B-per`, `Case=Nom`), or has few different values (`noun`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-LEAST_LINES = 4  # that tell columns from text
-MOST_LINES = 500  # of a file's beginning that are looked at
-_LONG = 20  # characters, on average, of lines that have no spaces and are no single words
-_MANY_FIELDS = 5  # of a line, on average, where lines have two numbers of them
+LEAST_LINES = 4  # needed to tell columns from text
+MOST_LINES = 500  # inspected at the beginning of a file
+_LONG = 20  # average length, in characters, of lines without spaces that are not single words
+_MANY_FIELDS = 5  # average per line, if lines have two different numbers of fields
 _ENDS = tuple(".!?…。！？")
 _AFTER_ENDS = " \"'”’»）)"
 _WORD = re.compile(r"[^\W\d_]+(['’-][^\W\d_]+)*")
 _CHUNK = re.compile(r"[BIOESMLU]-.+")
-_HEADING = re.compile(r"[\w#.-]+( [\w#.-]+){0,2}")  # the name of a column
+_HEADING = re.compile(r"[\w#.-]+( [\w#.-]+){0,2}")  # a column name
 
 
 def is_text_for_tags(lines: Sequence[str], told: bool = False) -> bool:
-    """Whether a file that begins so has sentences in place of columns of words and tags. `told`: the user has said what
-    its columns are, so that only what cannot be columns is text."""
+    """Whether a file beginning like this has sentences instead of columns of words and tags. `told`: the user has said
+    what its columns are, so only what cannot be columns counts as text."""
     lines = [line.strip() for line in lines[:MOST_LINES] if not line.startswith("-DOCSTART-")]
     given = list(filter(None, lines))
     if len(given) < LEAST_LINES or "\t" in given[0]:
@@ -50,7 +50,7 @@ def is_text_for_tags(lines: Sequence[str], told: bool = False) -> bool:
 
 
 def _many_fields(fields: Sequence[Sequence[str]]) -> bool:
-    """Whether lines have three or more numbers of fields, or many of them on average."""
+    """Whether lines have three or more different numbers of fields, or many fields on average."""
     return len(set(map(len, fields))) > 2 or sum(map(len, fields)) >= _MANY_FIELDS * len(fields)
 
 
@@ -59,7 +59,7 @@ def _ends_a_sentence(line: str) -> bool:
 
 
 def _end_in_words(fields: Sequence[Sequence[str]]) -> bool:
-    """Whether most last fields are words, or end a sentence; of tags a full stop is one of many."""
+    """Whether most last fields are words or end a sentence; a full stop is one of many tags."""
     return 2 * sum(_ends_a_sentence(own[-1]) or _is_word(own[-1]) for own in fields) > len(fields)
 
 
@@ -69,28 +69,28 @@ def _is_word(field: str) -> bool:
 
 
 def _end_differently(fields: Sequence[Sequence[str]]) -> bool:
-    """Whether there are too many different last fields for tags: nearly as many as lines, or as many as there are first
+    """Whether there are too many different last fields for tags: nearly as many as lines, or as many as different first
     fields, which would be the words."""
     different = len({own[-1] for own in fields})
     return 4 * different > 3 * len(fields) or different >= len({own[0].lower() for own in fields})
 
 
 def _in_one_piece(lines: Sequence[str]) -> bool:
-    """Whether there is no blank line between lines, or one after each."""
+    """Whether there are no blank lines between lines, or one after each."""
     lengths = [len(block.split("\n")) for block in re.split(r"\n\n+", "\n".join(lines).strip("\n"))]
     return len(lengths) == 1 or max(lengths) == 1
 
 
 def is_text_for_rows(lines: Sequence[str]) -> bool:
-    """Whether a file that begins so has no table in it, whatever it is called: no JSON, and no names of columns with
-    tabs, commas or semicolons between them."""
+    """Whether a file beginning like this holds no table, whatever its name: no JSON, and no column names separated by
+    tabs, commas or semicolons."""
     given = [line for line in lines[:MOST_LINES] if line.strip()]
     if not given or "\t" in given[0] or given[0].lstrip().startswith(("{", "[")):
         return False
     if not {"\0", "\ufffd"}.isdisjoint("".join(given)):
         return False  # no text at all
     if not _end_in_words([line.split() for line in given]):
-        return False  # such as columns of words and tags, or numbers
+        return False  # for example columns of words and tags, or numbers
     for delimiter in ",;":
         names = next(csv.reader([given[0]], delimiter=delimiter))
         if len(names) > 1 and all(_HEADING.fullmatch(name.strip()) for name in names):

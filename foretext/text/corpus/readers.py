@@ -1,15 +1,14 @@
-"""Documents out of text files, streamed: .txt, .jsonl, .csv, .tsv, .parquet, each also with .gz.
+"""Documents from text files, streamed: .txt, .jsonl, .csv, .tsv, .parquet, each also with .gz.
 
-A table gives a document a row, from its text column. Plain text gives one a line, one between blank lines, or one a
-file; `auto` decides, and the report says how. Tables are read as labelled rows are (`tables.py`). A document longer
-than `LONGEST` characters is cut at white space, and the cuts counted.
+A table has one document per row, in its text column. Plain text has one per line, one per block between blank lines, or
+one per file; `auto` decides, and the report says how. Tables are read like labelled rows (`tables.py`). A document
+longer than `LONGEST` characters is cut at white space, and the cuts are counted.
 
-Parallel text: two files of which line n of one is the translation of line n of the other, as Multi30k, WMT and OPUS
-have it.
+Parallel text is two files where line n of one is the translation of line n of the other, as in Multi30k, WMT and OPUS.
 
-Read together, a megabyte at a time. A pair with nothing on one side or on both teaches nothing: it is left out and
-counted, but its line counts, so that the others stay together. One file with more lines than the other is an error,
-which can only be known at its end; blank lines at the end of one are none.
+The two are read together, a megabyte at a time. A pair with a blank side teaches nothing: it is left out and counted,
+but its line number still counts, so that the files stay aligned. If one file has more lines than the other, that is an
+error, found only at the end; blank lines at the end of a file do not count.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadOptions", "ReadReport", "TextFile", "all_documents", "find_files", "read_documents"]
 
-LONGEST = 8_000_000  # characters of one document
+LONGEST = 8_000_000  # characters per document
 _DOCUMENT_RULES = ("auto", "line", "blank", "file")
 _MANY_FILES, _SMALL_FILE = 20, 1_000_000
-_SAMPLE_ROWS = 100  # rows of a table that tell text columns from numbers
+_SAMPLE_ROWS = 100  # rows of a table that are used to tell text columns from numbers
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _RULE_WORDS = {
     "line": "one document a line",
@@ -54,12 +53,12 @@ _RULE_WORDS = {
 @dataclass(frozen=True)
 class ReadOptions:
     column: str | None = None  # the text column of tables
-    documents: str = "auto"  # .txt: auto, line, blank or file
+    documents: str = "auto"  # for .txt: auto, line, blank or file
     errors: str = "strict"  # or "replace"
 
 
 def read_documents(files: Sequence[TextFile], options: ReadOptions, report: ReadReport) -> Iterator[str]:
-    """Every document with text in it, in the order of the files; `report` is filled on the way."""
+    """Every document that is not blank, in the order of the files; fills `report` on the way."""
     refuse_if(
         options.documents not in _DOCUMENT_RULES,
         f"documents must be one of {', '.join(_DOCUMENT_RULES)}, not {options.documents!r}",
@@ -87,7 +86,7 @@ def all_documents(
     progress: Callable[[int, int], None] | None = None,
     notes: list[str] | None = None,
 ) -> list[str]:
-    """The same as a list. `progress` hears of the bytes that are read; `notes` collects what is to be said."""
+    """The same as a list. `progress` gets the bytes read; `notes` collects notes for the user."""
     report = ReadReport()
     tell = progress or (lambda done, total: None)
     texts = []
@@ -117,7 +116,7 @@ def _read_file(file: TextFile, rule: str, options: ReadOptions, report: ReadRepo
 
 
 def _cut(documents: Iterable[str], report: ReadReport) -> Iterator[str]:
-    """Documents over `LONGEST` in pieces, at the last white space of each where there is any."""
+    """Cuts documents over `LONGEST` into pieces, at the last white space of each if there is any."""
     for text in documents:
         while len(text) > LONGEST:
             place = _last_space(text, LONGEST)
@@ -128,7 +127,7 @@ def _cut(documents: Iterable[str], report: ReadReport) -> Iterator[str]:
 
 
 def _last_space(text: str, end: int) -> int:
-    """The place after the last white space in the second half of text[:end], or `end` where there is none."""
+    """The place after the last white space in the second half of text[:end]; `end` if there is none."""
     tail = text[end // 2 : end]
     word = tail.rsplit(maxsplit=1)[-1] if not tail[-1].isspace() else ""
     return end - len(word) if len(word) < len(tail) else end
@@ -166,7 +165,7 @@ def _read_plain(file: TextFile, rule: str, options: ReadOptions, report: ReadRep
 
 
 def _lines(blocks: Iterable[str]) -> Iterator[str]:
-    """Lines with their line ends; one longer than a block comes in several pieces without."""
+    """Lines with their line ends; a line longer than a block comes in several pieces without them."""
     rest = ""
     for block in blocks:
         lines = (rest + block).split("\n")
@@ -184,11 +183,11 @@ def _lines(blocks: Iterable[str]) -> Iterator[str]:
 
 
 def _text(value: Any, column: str, place: str, options: ReadOptions, report: ReadReport) -> str:
-    """A cell as a document: missing is blank, line ends become \\n."""
+    """A cell as a document: a missing one is blank, line ends become \\n."""
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f"{place}: no text but {type(value).__name__}; choose another --text-column")
+        raise UserError(f"{place}: {type(value).__name__}, not text; choose another --text-column")
     text: str = cleaned(value, column, place, options.errors, report)
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 
@@ -203,7 +202,7 @@ def _choose_column(file: TextFile, wanted: str | None, names: Sequence[str], tex
         return "text"
     if len(textual) == 1:
         return textual[0]
-    raise UserError(f"{file.path}: which column is the text? Say --text-column; there are: {listed}")
+    raise UserError(f"{file.path}: which column is the text? Name it with --text-column; the columns are: {listed}")
 
 
 def _read_json_lines(file: TextFile, options: ReadOptions, report: ReadReport) -> Iterator[str]:
@@ -246,8 +245,7 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
 
 @dataclass
 class ParallelReport:
-    """What reading found; filled while the pairs are drawn. `source` and `target` have what was replaced in each file,
-    and how far it has been read."""
+    """What the reader has found so far. `source` and `target` count replaced bytes and progress in each file."""
 
     pairs: int = 0
     blank: int = 0  # pairs left out because a side is blank
@@ -258,13 +256,13 @@ class ParallelReport:
 def read_parallel(
     source: str | Path, target: str | Path, report: ParallelReport, errors: str = "strict"
 ) -> Iterator[tuple[str, str]]:
-    """Every pair of lines with text on both sides, without the space around it. `errors`: "replace" takes bytes that
+    """Every pair of lines with text on both sides, without surrounding space. `errors`: "replace" accepts bytes that
     are not UTF-8, and counts them."""
     refuse_if(errors not in ("strict", "replace"), f"errors must be strict or replace, not {errors!r}")
     first, second = plain_file(source), plain_file(target)
     refuse_if(
         first.path.resolve() == second.path.resolve(),
-        f"{first.path}: both source and target; give the translation as the other one",
+        f"{first.path}: given as both source and target; give the translation as the other one",
     )
     for file, part in ((first, report.source), (second, report.target)):
         part.total_bytes = file.size
@@ -277,8 +275,8 @@ def read_parallel(
             last = max((place for place, line in enumerate(rest, 1) if line.strip()), default=0)
             refuse_if(
                 last,
-                f"{longer.path} has {number + last:,} lines and {shorter.path} has {number:,}: line n of one must be "
-                "the translation of line n of the other; find where they part, or get the files again",
+                f"{longer.path} has {number + last:,} lines but {shorter.path} has {number:,}: line n of one must be "
+                "the translation of line n of the other; find where they diverge, or download the files again",
             )
             break
         pair = source_line.strip(), target_line.strip()
@@ -287,5 +285,6 @@ def read_parallel(
             report.pairs += 1
             yield pair
     refuse_if(
-        not report.pairs, f"{first.path}, {second.path}: no line has text in both; give files with a sentence a line"
+        not report.pairs,
+        f"{first.path}, {second.path}: no line has text in both; give files with one sentence per line",
     )

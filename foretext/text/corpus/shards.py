@@ -1,10 +1,10 @@
 """Token shards: a corpus as files of ids, with a manifest of sizes and hashes.
 
-A document goes to training or validation by a hash of the seed and its text, so the split needs no memory, does not
-depend on the number of workers, and never puts two copies of one document on different sides. The first documents are
-held back until it is sure that both sides get one.
+A hash of the seed and a document's text decides whether it goes to training or validation. So the split needs no
+memory, does not depend on the number of workers, and keeps copies of a document on one side. The first documents are
+held back until it is certain that both sides get one.
 
-To be read, the files are mapped into memory and checked against their manifest before the first id is used.
+For reading, the files are mapped into memory and checked against their manifest before the first id is used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMAT = 1
 SPLITS = ("train", "valid")
 SHARD_BYTES = 64_000_000
 _HELD_DOCUMENTS, _HELD_TOKENS = 1_000, 4_000_000
-_IN_PROCESS = 2_000_000  # bytes of text below which starting workers takes longer than it saves
+_IN_PROCESS = 2_000_000  # bytes of text; with less, starting workers takes longer than it saves
 
 
 @dataclass(frozen=True)
@@ -51,26 +51,26 @@ class Shard:
 class Split:
     shards: tuple[Shard, ...]
     documents: int
-    tokens: int  # with the tokenizer's `end` after each document
+    tokens: int  # including the tokenizer's `end` after each document
     utf8_bytes: int  # of the text
 
 
 @dataclass(frozen=True)
 class ShardManifest:
     format: int
-    tokenizer: str  # fingerprint
+    tokenizer: str  # its fingerprint
     dtype: str
     seed: int
     valid_fraction: float
-    split_by: str  # "document", or "tokens" where there is but one document
-    rule: str  # how the text was taken apart into documents
+    split_by: str  # "document", or "tokens" if there is only one document
+    rule: str  # how the text was split into documents
     replaced: int
     cut: int
     splits: dict[str, Split]
 
 
 def token_dtype(size: int) -> np.dtype:
-    """The smallest type, little-endian, that holds the ids of a vocabulary of `size`."""
+    """The smallest little-endian type that holds the ids of a vocabulary of `size`."""
     return np.dtype("<u2") if size <= 65_536 else np.dtype("<u4")
 
 
@@ -88,7 +88,7 @@ class EncodedDocument:
 
 
 def encoded_document(text: str, ids: np.ndarray, seed: int) -> EncodedDocument:
-    """A document as `write_documents` takes it: its side is drawn by its text."""
+    """A document as `write_documents` takes it; its text decides its side."""
     data = encodable(text).encode("utf-8")
     digest = hashlib.blake2b(data, digest_size=8, salt=(seed & (1 << 64) - 1).to_bytes(16, "little"))
     return EncodedDocument(int.from_bytes(digest.digest(), "little"), ids, len(data))
@@ -96,7 +96,8 @@ def encoded_document(text: str, ids: np.ndarray, seed: int) -> EncodedDocument:
 
 @dataclass(frozen=True)
 class Sharding:
-    """How documents become shards: drawn for validation by `seed`, such a part of them, in files of so many bytes."""
+    """How documents become shards: the seed and fraction of the validation split, and the size of the files in
+    bytes."""
 
     seed: int
     valid_fraction: float
@@ -114,13 +115,13 @@ def write_shards(
     progress: Callable[[int, int], None] | None = None,
     report: ReadReport | None = None,
 ) -> ShardManifest:
-    """Encode all documents into `folder`, which appears whole or not at all and replaces an earlier one.
+    """Encodes all documents into `folder`, which appears atomically and replaces an earlier one.
 
-    `workers` None is one for each core (none for little text); 0 encodes in this process. `progress` is told bytes done
-    and bytes in all, as they lie on disk.
+    `workers`: None is one per core (none for little text); 0 encodes in this process. `progress` gets the bytes done
+    and in all, as stored on disk.
     """
     if tokenizer.end is None:
-        raise UserError(f"the tokenizer has no {END}, which stands after each document; add it by with_specials")
+        raise UserError(f"the tokenizer has no {END} to put after each document; add it with with_specials")
     refuse_if(
         not 0 <= sharding.valid_fraction < 1,
         f"the validation fraction must be at least 0 and below 1, not {sharding.valid_fraction}",
@@ -138,7 +139,7 @@ def write_shards(
         )
         for texts, arrays in batches:
             for text, ids in zip(texts, arrays):
-                if tokenizer.unknown is not None:  # a word's number past the vocabulary holds in one process only
+                if tokenizer.unknown is not None:  # ids for unknown words are valid in one process only
                     ids = np.where(ids < tokenizer.size, ids, tokenizer.unknown).astype(ids.dtype)
                 yield encoded_document(text, ids, sharding.seed)
             if progress is not None:
@@ -155,8 +156,8 @@ def write_documents(
     sharding: Sharding,
     ids: int | None = None,
 ) -> ShardManifest:
-    """The same of documents that are encoded. `ids`: how many there are, if more than the tokenizer has; `report` has,
-    once all are drawn, how they were read."""
+    """The same for encoded documents. `ids`: the number of ids, if more than the tokenizer has; `report` says, once all
+    are read, how they were read."""
     dtype = token_dtype(ids or tokenizer.size)
     staging, old = (folder.with_name(f".{folder.name}.{role}") for role in ("staging", "old"))
     try:
@@ -187,7 +188,7 @@ def write_documents(
         shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(f"{folder}: the disk is full; free some space and start again", EXIT_MACHINE) from None
+            raise UserError(f"{folder}: disk full; free some space and start again", EXIT_MACHINE) from None
         raise UserError(f"{folder}: cannot be written ({error.strerror or error})", EXIT_MACHINE) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -225,7 +226,7 @@ def _write_splits(
 
 
 def _hold(documents: Iterator[EncodedDocument]) -> list[EncodedDocument]:
-    """The first documents: at least two if there are two, and few enough to be kept in memory."""
+    """The first documents: two or more if there are two, and few enough to keep in memory."""
     held: list[EncodedDocument] = []
     tokens = 0
     for document in documents:
@@ -237,13 +238,14 @@ def _hold(documents: Iterator[EncodedDocument]) -> list[EncodedDocument]:
 
 
 def _sides(held: Sequence[EncodedDocument], limit: int) -> tuple[list[bool], set[int]]:
-    """Which of the held documents are for validation, and the keys whose side was changed: neither is to be empty, and
-    a book is not to be held out beside a note. Copies of a document have one key and stay on one side."""
+    """Chooses which of the held documents are for validation, and which keys change sides: neither side may be
+    empty, and a book should not be held out when the rest is a note. Copies of a document have one key and stay on
+    one side."""
     sizes: Counter[int] = Counter()
     for document in held:
         sizes[document.key] += len(document.ids)
     keys = sorted(sizes)
-    if len(keys) == 1:  # copies of one document: there is no other way than to have it on both sides
+    if len(keys) == 1:  # copies of one document: it has to be on both sides
         return [place == 0 for place in range(len(held))], set()
     drawn = {key for key in keys if key < limit}
     valid, total = set(drawn), sum(sizes.values())
@@ -261,7 +263,7 @@ def _cut_in_two(
 ) -> tuple[EncodedDocument, EncodedDocument]:
     """The only document's tokens: the last `fraction` of them for validation, at least one on each side."""
     ids = document.ids
-    refuse_if(len(ids) < 2, "the text is one single token, too little to train on and to validate with; give more text")
+    refuse_if(len(ids) < 2, "the text is a single token, too little to train and validate on; give more text")
     valid = min(max(1, round(len(ids) * fraction)), len(ids) - 1)
     last = ids[-valid:]
     if tokenizer.lossless:
@@ -275,7 +277,7 @@ def _cut_in_two(
 
 
 class _SplitWriter:
-    """Documents into shard files of bounded size; a document is never spread over two."""
+    """Writes documents into shard files of bounded size; a document never spans two."""
 
     def __init__(self, folder: Path, name: str, dtype: np.dtype, end: np.ndarray, shard_bytes: int) -> None:
         self.name = name
@@ -301,7 +303,7 @@ class _SplitWriter:
         return f"{self.name}-{len(self._shards):05}.bin"
 
     def close(self) -> None:
-        """Ends the shard that is being written, if there is one."""
+        """Closes the current shard, if there is one."""
         if self._file is not None:
             file, self._file = self._file, None
             file.close()
@@ -315,7 +317,7 @@ class _SplitWriter:
 
 
 def _sync(path: Path) -> None:
-    """Makes a file, or the names in a folder, durable."""
+    """Syncs a file, or the names in a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -324,7 +326,7 @@ def _sync(path: Path) -> None:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what a process that died left beside `folder`. The lock of the run lets one write there at a time."""
+    """Removes what a dead process left beside `folder`. The run's lock allows one writer at a time."""
     for path in folder.parent.iterdir():
         if path.name.startswith(f".{folder.name}."):
             shutil.rmtree(path, ignore_errors=True)
@@ -334,7 +336,7 @@ def _sweep(folder: Path) -> None:
 
 
 class DamagedShards(UserError):
-    """`fault` is what is wrong, without what to do."""
+    """`fault` says what is wrong, without the remedy."""
 
     def __init__(self, fault: str) -> None:
         super().__init__(f"{fault}; make the token shards again from the text")
@@ -346,13 +348,13 @@ def read_manifest(folder: Path) -> ShardManifest:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:
-            raise UserError(f"{path}: format {data['format']!r} is not known here; update foretext")
+            raise UserError(f"{path}: unknown format {data['format']!r}; update foretext")
         splits = {name: data["splits"][name] for name in SPLITS}
         for name, split in splits.items():
             splits[name] = Split(**split | {"shards": tuple(Shard(**shard) for shard in split["shards"])})
         manifest = ShardManifest(**data | {"splits": splits})
         if manifest.dtype not in DTYPES:
-            raise ValueError(f"dtype {manifest.dtype!r} is none of {', '.join(DTYPES)}")
+            raise ValueError(f"dtype {manifest.dtype!r} must be one of {', '.join(DTYPES)}")
     except FileNotFoundError:
         raise DamagedShards(f"{path}: missing") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
@@ -361,7 +363,7 @@ def read_manifest(folder: Path) -> ShardManifest:
 
 
 class TokenShards:
-    """One split as a single stream of ids, the tokenizer's `end` after each document."""
+    """One split as a single stream of ids, with the tokenizer's `end` after each document."""
 
     def __init__(self, folder: Path, split: str, manifest: ShardManifest, arrays: Sequence[np.ndarray]) -> None:
         self.folder, self.split, self.manifest = folder, split, manifest
@@ -370,22 +372,24 @@ class TokenShards:
 
     @classmethod
     def open(cls, folder: Path, split: str, *, verify: bool, ids: int | None = None) -> TokenShards:
-        """Sizes are always checked; `verify` reads every file once for its SHA-256. `ids`: how many there are; a shard
-        that holds another one is refused."""
+        """Sizes are always checked; `verify` also reads every file for its SHA-256. `ids`: the number of ids; a shard
+        that contains a larger one is refused."""
         manifest = read_manifest(folder)
         dtype = np.dtype(manifest.dtype).newbyteorder("<")
         arrays = []
         for shard in manifest.splits[split].shards:
             path = folder / shard.name
             if path.parent != folder:
-                raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name!r} is not a name of a shard")
+                raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name!r} is not a valid shard name")
             if shard.bytes != shard.tokens * dtype.itemsize:
-                raise DamagedShards(f"{folder / 'manifest.json'}: {shard.name} has not the size of its tokens")
+                raise DamagedShards(
+                    f"{folder / 'manifest.json'}: the size of {shard.name} does not match its number of tokens"
+                )
             _check(path, shard, verify)
-            # A plain view: each slice of a `memmap` makes another one of these, which takes longer than to read it.
+            # A plain view: each slice of a `memmap` would be another memmap, which takes longer to create than to read.
             array = np.memmap(path, dtype=dtype, mode="r").view(np.ndarray)
             if ids is not None and int(array.max(initial=0)) >= ids:
-                raise DamagedShards(f"{path}: token {int(array.max())} where the vocabulary has {ids}")
+                raise DamagedShards(f"{path}: token {int(array.max())}, but the vocabulary has {ids}")
             arrays.append(array)
         return cls(folder, split, manifest, arrays)
 
@@ -393,7 +397,7 @@ class TokenShards:
         return self._starts[-1]
 
     def window(self, start: int, length: int) -> np.ndarray:
-        """`length` ids (int64) from `start` on; they may come from several files."""
+        """`length` ids (int64) from `start` on, possibly from several files."""
         assert start >= 0 and start + length <= len(self)
         result = np.empty(length, dtype=np.int64)
         filled = 0
@@ -407,7 +411,7 @@ class TokenShards:
         return result
 
     def places(self, id: int) -> np.ndarray:
-        """Where `id` stands, rising."""
+        """The positions of `id`, in increasing order."""
         found = [np.flatnonzero(array == id) + start for array, start in zip(self.arrays, self._starts)]
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
@@ -416,12 +420,12 @@ def _check(path: Path, shard: Shard, verify: bool) -> None:
     try:
         size = path.stat().st_size
         if size != shard.bytes:
-            raise DamagedShards(f"{path}: {size} bytes where the manifest has {shard.bytes}")
+            raise DamagedShards(f"{path}: {size} bytes, but the manifest says {shard.bytes}")
         if verify:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             if digest != shard.sha256:
-                raise DamagedShards(f"{path}: damaged, its SHA-256 is not that of the manifest")
+                raise DamagedShards(f"{path}: damaged, its SHA-256 differs from the manifest's")
     except FileNotFoundError:
         raise DamagedShards(f"{path}: missing") from None
     except OSError as error:

@@ -1,17 +1,17 @@
-"""The one reader of tables (CSV, TSV, JSON lines, Parquet), for text to pre-train on and for labelled rows alike.
+"""Reads tables (CSV, TSV, JSON lines, Parquet), both for pre-training text and for labelled rows.
 
-`table_rows` and `json_rows` give a file's rows one by one, whatever its size; `read_table` takes all of them and keeps
-every column, so that a predictions file can carry the original ones along. Values stay what the file says: text in CSV
-and TSV, typed values in JSON lines and Parquet.
+`table_rows` and `json_rows` stream a file's rows, whatever its size. `read_table` reads all of them and keeps every
+column, so that a predictions file can include the original ones. Values keep their types: text in CSV and TSV, typed
+values in JSON lines and Parquet.
 
-- **Row numbers** in messages are what an editor shows: the line on which a row begins (a quoted cell may go on over
-  further lines). In Parquet, which has no lines, it is the row counted from 1.
-- **CSV** is quoted as in RFC 4180: a cell with the delimiter, a quote or a line break stands in double quotes, and a
-  quote inside is doubled. The delimiter is a comma; if the header line has none outside quotes but has a semicolon,
-  it is the semicolon, failing that a tab.
-- **TSV**: one row a line, always. A line whose quotes are well-formed by the CSV rules, with as many cells as the
-  header, is read so; otherwise quotes are ordinary characters.
-- **JSON lines**: an object a line; a text alone is the object's `text`.
+- **Row numbers** in messages are as in an editor: the line on which a row begins (a quoted cell may continue over
+  further lines). Parquet has no lines, so rows are counted from 1.
+- **CSV** is quoted as in RFC 4180: a cell with the delimiter, a quote or a line break is in double quotes, and a
+  quote inside is doubled. The delimiter is a comma. If the header line has none outside quotes but has a semicolon,
+  it is the semicolon; otherwise it may be a tab.
+- **TSV**: always one row per line. A line whose quotes are well-formed by the CSV rules, with as many cells as the
+  header, is read by these rules; otherwise quotes are ordinary characters.
+- **JSON lines**: one object per line; a plain string becomes the object's `text`.
 - Blank lines are skipped. A row with more or fewer cells than the header is an error, never shifted or padded.
 """
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 _PARQUET_ROWS = 2_000  # at a time
 
-Rows = Iterator[tuple[int, Sequence[Any]]]  # each with its number; the first is the header
+Rows = Iterator[tuple[int, Sequence[Any]]]  # each with its number; the header comes first
 Choose = Callable[["polars.Schema"], list[str]]
 
 
@@ -59,21 +59,21 @@ Choose = Callable[["polars.Schema"], list[str]]
 
 
 def table_rows(file: TextFile, errors: str, report: ReadReport, choose: Choose | None = None) -> Rows:
-    """The header and the rows of a table, but for JSON lines (`json_rows`). `choose`: of a Parquet file's columns those
-    that are read; None: all."""
+    """The header and the rows of a table other than JSON lines (`json_rows`). `choose`: the columns of a Parquet file
+    to read; None: all."""
     if file.kind == "parquet":
         return _parquet_rows(file, report, choose)
     return (_csv_rows if file.kind == "csv" else _tsv_rows)(table_lines(file, errors, report), str(file.path))
 
 
 def table_lines(file: TextFile, errors: str, report: ReadReport) -> Iterator[str]:
-    """The lines of a table's text; those of CSV with their ends, which may stand in a quoted cell."""
+    """The lines of a table's text. CSV lines keep their line ends, which may be inside a quoted cell."""
     return itertools.chain.from_iterable(line_blocks(file, errors, report, ends=file.kind == "csv"))
 
 
 def _csv_rows(lines: Iterable[str], name: str) -> Rows:
-    """Rows by RFC 4180, with the delimiter that the header line shows; quotes that are not closed are an error."""
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # the module's own limit is 131,072 characters
+    """Rows by RFC 4180, with the delimiter of the header line; an unclosed quote is an error."""
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))  # the csv module's own limit is 131,072 characters
     lines, header, blank = iter(lines), "", -1
     while not header.strip():
         blank += 1
@@ -91,7 +91,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Rows:
             if not columns:
                 columns = cells = [cell.strip() for cell in cells]
             elif len(cells) != len(columns):
-                remedy = f"text with {delimiter!r} in it must stand in double quotes"
+                remedy = f"text that contains {delimiter!r} must be in double quotes"
                 raise _ragged(f"{name} row {number}", len(cells), columns, remedy)
             yield number, cells
     except csv.Error as error:
@@ -102,7 +102,7 @@ def _csv_rows(lines: Iterable[str], name: str) -> Rows:
 
 
 def _csv_delimiter(header: str) -> str:
-    """A comma; if the header line has none outside quotes but has a semicolon, that, failing that a tab."""
+    """A comma. If the header line has none outside quotes but has a semicolon, that; otherwise it may be a tab."""
     bare = re.sub(r'"(?:[^"]|"")*"', "", header)
     return next((mark for mark in ",;\t" if mark in bare), ",")
 
@@ -116,8 +116,8 @@ def _tsv_rows(
     extra: bool = False,
     skipped: list[str] | None = None,
 ) -> Rows:
-    """With `header` the file has none of its own. With `extra` cells beyond the header's are left out. With `skipped` a
-    row whose number of cells is wrong is left out and its place appended there; otherwise it is an error."""
+    """With `header`, the file has no header line. With `extra`, cells beyond the header's are dropped. With `skipped`,
+    a row with the wrong number of cells is skipped and its place appended there; otherwise it is an error."""
     columns = list(header)
     if columns:
         yield 0, columns
@@ -134,7 +134,7 @@ def _tsv_rows(
         elif skipped is not None:
             skipped.append(f"{name} row {number}")
         else:
-            remedy = "text may hold no tab and no line break in a TSV file"
+            remedy = "text in a TSV file must not contain tabs or line breaks"
             raise _ragged(f"{name} row {number}", len(cells), columns, remedy)
 
 
@@ -151,18 +151,18 @@ def _tsv_cells(line: str, quotes: bool, expected: int) -> list[str]:
 
 def _ragged(place: str, found: int, columns: Sequence[str], remedy: str) -> UserError:
     cells = "1 cell" if found == 1 else f"{found} cells"
-    return UserError(f"{place}: {cells} where the header has {len(columns)} ({', '.join(columns)}); {remedy}")
+    return UserError(f"{place}: {cells}, but the header has {len(columns)} ({', '.join(columns)}); {remedy}")
 
 
 def check_once(columns: Iterable[str], header: Sequence[str], place: str) -> None:
-    """UserError if one of these columns stands twice in the header: rows would be ambiguous."""
+    """UserError if one of these columns occurs twice in the header, which would be ambiguous."""
     counts = Counter(header)
     twice = next((column for column in columns if counts[column] > 1), None)
-    refuse_if(twice is not None, f"{place}: the column {twice!r} stands twice in the header; rename one of them")
+    refuse_if(twice is not None, f"{place}: the column {twice!r} occurs twice in the header; rename one of them")
 
 
 def json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of JSON lines, each with its number."""
+    """The objects of JSON lines, each with its line number."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield number, _json_object(line, f"{name} row {number}")
@@ -186,7 +186,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
     if len(record) != len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise UserError(f"the key {twice!r} stands twice in one JSON object; remove one")
+        raise UserError(f"the key {twice!r} occurs twice in one JSON object; remove one")
     return record
 
 
@@ -213,22 +213,22 @@ def _parquet_rows(file: TextFile, report: ReadReport, choose: Choose | None) -> 
                 report.done_bytes = before + size * number // height
     except UserError:
         raise
-    except Exception as error:  # polars raises several unrelated classes for a damaged file
+    except Exception as error:  # polars raises several unrelated exceptions for a damaged file
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(f"{file.path}: broken Parquet, cannot be read ({reason}); get the file again") from None
+        raise UserError(f"{file.path}: damaged Parquet file ({reason}); get the file again") from None
     report.done_bytes = before + size
 
 
 def cleaned(value: Any, column: str, place: str, errors: str, report: ReadReport) -> Any:
-    """A value with NUL and half surrogate pairs replaced at any depth, and these counted; UserError if `errors` is
-    strict. Typed values can hold them, unlike decoded text: JSON's \\u0000 and \\ud800."""
+    """A value with NUL characters and unpaired surrogates replaced at any depth, and counted; UserError if `errors` is
+    strict. Unlike decoded text, typed values can contain them: JSON's \\u0000 and \\ud800."""
     try:
         value, count = _clean(value)
     except RecursionError:
-        raise UserError(f"{place}: values nested too deeply; flatten them") from None
+        raise UserError(f"{place}: values are nested too deeply; flatten them") from None
     if count and errors == "strict":
         raise UserError(
-            f"{place}: {column!a} holds a NUL or half a surrogate pair (an escape such as \\u0000 or \\ud800); "
+            f"{place}: {column!a} contains a NUL or an unpaired surrogate (an escape such as \\u0000 or \\ud800); "
             "correct the row or use --errors replace"
         )
     report.replaced += count
@@ -236,7 +236,7 @@ def cleaned(value: Any, column: str, place: str, errors: str, report: ReadReport
 
 
 def _clean(value: Any) -> tuple[Any, int]:
-    """The value without such characters, and how many there were."""
+    """The value without such characters, and how many were replaced."""
     if isinstance(value, str):
         return (value, 0) if "\0" not in value and encodable(value) is value else _NOT_TEXT.subn(REPLACEMENT, value)
     if isinstance(value, list | tuple):
@@ -253,7 +253,7 @@ def _clean(value: Any) -> tuple[Any, int]:
 
 @dataclass(frozen=True)
 class Table:
-    """Named columns, rows of cells in that order, and for each row where it stands ("train.csv row 17")."""
+    """Named columns, rows of cells in that order, and the place of each row ("train.csv row 17")."""
 
     name: str
     columns: tuple[str, ...]
@@ -265,9 +265,8 @@ class Table:
         return [row[at] for row in self.rows]
 
     def renamed(self, names: dict[str, str]) -> "Table":
-        """Every column, in the file's order, those that `names` knows (old → new) under their new names. Of two that
-        would get one name the first in `names` has it. Another column that is called like a new name is not what the
-        name means, and is kept as `input_<name>`."""
+        """Renames the columns in `names` (old → new) and keeps the order. If two would get the same name, the first in
+        `names` gets it. An unrelated column that already has a new name is kept as `input_<name>`."""
         chosen: dict[str, str] = {}
         for old, new in names.items():
             if old in self.columns and new not in chosen.values():
@@ -278,7 +277,7 @@ class Table:
 
 
 def set_aside(columns: Sequence[str], names: Collection[str]) -> dict[str, str]:
-    """Other names, `input_<name>`, for those of the columns that are called like one of these names."""
+    """New names, `input_<name>`, for the columns that have one of these names."""
     taken, aside = {*columns, *names}, dict[str, str]()
     for column in columns:
         if column in names:
@@ -291,14 +290,14 @@ def set_aside(columns: Sequence[str], names: Collection[str]) -> dict[str, str]:
 
 
 def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | None = None) -> Table:
-    """Read a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also .gz."""
+    """Reads a table by the file's ending: .csv, .tsv, .jsonl or .parquet, each also with .gz."""
     path = Path(path)
     if ending(path) not in TABLES and is_text_for_rows(first_lines(path)):
         raise UserError(
-            f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of "
-            "these, and it looks like running text without labels; labelled rows have columns, such as text and label, "
-            "or a published layout (--format); text without labels is for pretrain or --unlabelled, and predict reads "
-            "it, a text a line, from standard input"
+            f"{path}: the ending {ending(path) or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or one of "
+            "these with .gz, and it looks like running text without labels; labelled rows have columns, such as text "
+            "and label, or a published layout (--format); text without labels is for pretrain or --unlabelled, or for "
+            "predict on standard input, one text per line"
         )
     file, report = TextFile(path, table_kind(path), is_packed(path)), ReadReport()
     if file.kind == "jsonl":
@@ -316,19 +315,19 @@ def read_table(path: str | Path, *, errors: str = "strict", notes: list[str] | N
 
 
 def table_kind(path: Path) -> str:
-    """ "csv", "tsv", "jsonl" or "parquet", by the ending of the name (before .gz)."""
+    """ "csv", "tsv", "jsonl" or "parquet", by the file's ending (before .gz)."""
     suffix = ending(path)
     refuse_if(
         suffix not in TABLES,
-        f"{path}: the ending {suffix or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or .gz of these; "
-        "rename the file, or give --format if it has a published layout",
+        f"{path}: the ending {suffix or '(none)'!r} is not one of .csv, .tsv, .jsonl, .parquet, or one of these with "
+        ".gz; rename the file, or give --format if it has a published layout",
     )
     return TABLES[suffix]
 
 
 def table_header(path: Path) -> tuple[str, ...]:
-    """The names of a file's columns without reading it whole (of JSON lines the first row's keys); none if it is not a
-    table, or not one that can be read: faults are for `read_table` to report."""
+    """The names of a file's columns without reading all of it (for JSON lines the first row's keys). Empty if it is not
+    a readable table: `read_table` reports errors."""
     try:
         file, report = TextFile(path, table_kind(path), is_packed(path)), ReadReport()
         if file.kind == "jsonl":
@@ -339,7 +338,7 @@ def table_header(path: Path) -> tuple[str, ...]:
 
 
 def parse_csv(text: str, name: str) -> Table:
-    """RFC 4180, with the delimiter found in the header line."""
+    """CSV by RFC 4180, with the delimiter found in the header line."""
     return _of_rows(_csv_rows(io.StringIO(text, newline=""), name), name)
 
 
@@ -357,7 +356,7 @@ def parse_tsv(
 
 
 def parse_jsonl(text: str, name: str, errors: str = "strict", notes: list[str] | None = None) -> Table:
-    """One JSON object a line; the columns are the keys in order of first appearance, an absent key is None."""
+    """One JSON object per line. The columns are the keys in order of first appearance; an absent key is None."""
     report = ReadReport()
     table = _of_objects(json_rows(text_lines(text), name), name, errors, report)
     note_replaced(notes, name, report.replaced)
@@ -378,7 +377,7 @@ def _of_objects(objects: Iterable[tuple[int, dict[str, Any]]], name: str, errors
 
 
 def _checked(table: Table, errors: str, report: ReadReport) -> Table:
-    """The table without what is no text in its typed values and in the names of its columns."""
+    """The table with invalid characters removed from its typed values and its column names."""
     columns = tuple(cleaned(column, column, table.name, errors, report) for column in table.columns)
     rows = [
         tuple(cleaned(cell, column, place, errors, report) for cell, column in zip(row, table.columns))
@@ -394,5 +393,5 @@ def table_of_records(records: Iterable[dict[str, Any]], name: str, where: list[s
 
 
 def unpacked(value: Any) -> Any:
-    """A numpy scalar as the Python value in it; anything else as it is."""
+    """A numpy scalar as a Python value; anything else unchanged."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value

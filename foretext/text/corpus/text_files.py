@@ -1,10 +1,10 @@
-"""Which files are read, and their bytes as clean text: UTF-8 checked, byte-order mark off, line ends as \n.
+"""Finds files and reads them as clean text: UTF-8 is checked, a byte-order mark is removed, line ends become \n.
 
-Text comes in blocks of about a megabyte, or in whole lines of these, so that no file is ever held whole. What is not
-UTF-8 is an error that names the file and the byte, unless `errors="replace"` asks for replacement, which is counted. A
-line ends where an editor would end it, at \n, \r\n or \r, and nowhere else.
+Text is streamed in blocks of about a megabyte, or in whole lines, so that no file is held in memory. Bytes that are not
+UTF-8 are an error that names the file and the byte; with `errors="replace"` they are replaced and counted. A line ends
+where an editor ends it, at \n, \r\n or \r, and nowhere else.
 
-Files at once: their bytes and their text by the rules of `text_files.py`, and one way to write a file whole.
+Also: reading small files at once, and writing files atomically.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from foretext.errors import EXIT_MACHINE, UserError, refuse_if
+from foretext.errors import EXIT_MACHINE, UserError, counted, refuse_if
 
 TABLES = {
     ".csv": "csv",
@@ -40,7 +40,7 @@ _KNOWN = "a .txt, .jsonl, .csv, .tsv or .parquet file, or one of these with .gz"
 _BLOCK = 1 << 20
 _GZIP = b"\x1f\x8b"
 _NEWLINE = b"\n"
-_Codec = Callable[[bytes, str, bool], tuple[str, int]]  # bytes, errors, whether they are the last: text, bytes used
+_Codec = Callable[[bytes, str, bool], tuple[str, int]]  # bytes, errors, whether they are the last → text, bytes used
 _CODECS: dict[str, _Codec] = {
     "utf-8": codecs.utf_8_decode,
     "latin-1": lambda data, errors, final: codecs.latin_1_decode(data, errors),
@@ -56,7 +56,7 @@ _WIDE_MARKS = (
 @dataclass(frozen=True)
 class TextFile:
     path: Path
-    kind: str  # "txt", or one of those in TABLES
+    kind: str  # "txt", or one of TABLES
     gzipped: bool
 
     @property
@@ -66,34 +66,34 @@ class TextFile:
 
     @property
     def packed(self) -> bool:
-        """Whether the text takes less room on disk than its letters do."""
+        """Whether the file is compressed, so that the text is longer than its bytes on disk."""
         return self.gzipped or self.kind == "parquet"
 
 
 @dataclass
 class ReadReport:
-    """What reading found; filled while the documents are drawn."""
+    """What the reader has found so far."""
 
     documents: int = 0
     bytes: int = 0  # UTF-8 bytes of the documents
-    replaced: int = 0  # faults that were replaced by U+FFFD
-    cut: int = 0  # pieces that over-long documents were cut into, beyond the first of each
-    blank: int = 0  # rows and lines with no text in them, left out
+    replaced: int = 0  # undecodable bytes replaced by U+FFFD
+    cut: int = 0  # extra pieces from cutting over-long documents
+    blank: int = 0  # rows and lines without text, left out
     empty_files: int = 0
     rules: dict[str, int] = field(default_factory=Counter)  # rule → number of files read by it
-    done_bytes: int = 0  # position over all files as they lie on disk, for a progress bar
+    done_bytes: int = 0  # position over all files, as stored on disk, for a progress bar
     total_bytes: int = 0
 
     @property
     def rule(self) -> str:
-        """How the text was taken apart into documents, in words."""
+        """How the text was split into documents, in words."""
         if len(self.rules) == 1:
             return next(iter(self.rules))
-        return "; ".join(f"{rule} ({count} files)" for rule, count in self.rules.items())
+        return "; ".join(f"{rule} ({counted(count, 'file')})" for rule, count in self.rules.items())
 
 
 def find_files(inputs: Sequence[str | Path]) -> list[TextFile]:
-    """Files, folders (with what is below them) and globs, sorted by path, each file once."""
+    """Files, folders (with everything below them) and globs, sorted by path, each file once."""
     found: dict[Path, TextFile] = {}
     for given in inputs:
         for path in _expand(given):
@@ -101,12 +101,12 @@ def find_files(inputs: Sequence[str | Path]) -> list[TextFile]:
             if file is not None:
                 found.setdefault(path.resolve(), file)
             elif not Path(given).is_dir():
-                raise UserError(f"{path}: this kind of file is not read; give {_KNOWN}")
+                raise UserError(f"{path}: files of this kind cannot be read; give {_KNOWN}")
     files = sorted(found.values(), key=lambda file: str(file.path))
     if not files:
         raise UserError(f"no text files in {_listed(inputs)}; give {_KNOWN}, or a folder of them")
     if not any(file.size for file in files):
-        raise UserError(f"{_listed(inputs)}: empty, there is no text to read; give a file with text in it")
+        raise UserError(f"{_listed(inputs)}: empty, there is no text in it; give a file with text")
     return files
 
 
@@ -147,12 +147,12 @@ def is_packed(path: Path) -> bool:
 
 
 def ending(path: Path) -> str:
-    """The ending of a name (before .gz), with its dot, in small letters; empty if there is none."""
+    """The ending of a name (before .gz), with its dot, in lower case; empty if there is none."""
     return Path(path.stem if is_packed(path) else path.name).suffix.lower()
 
 
 def plain_file(path: str | Path) -> TextFile:
-    """The file, whatever its ending; whether it is gzipped is told by its first bytes."""
+    """The file, whatever its ending; its first bytes tell whether it is gzipped."""
     path = Path(path).expanduser()
     refuse_if(path.is_dir(), f"{path} is a folder where a file is expected; name a file in it")
     refuse_if(not path.exists(), f"{path}: no such file; check the path")
@@ -160,7 +160,7 @@ def plain_file(path: str | Path) -> TextFile:
 
 
 def unpacked_beginning(file: TextFile, size: int) -> bytes:
-    """The first bytes, unpacked; none where they cannot be read, for that is for the reader to report."""
+    """The first bytes, decompressed; empty if unreadable, which the actual reader reports."""
     try:
         with opened(file) as (_, stream):
             return stream.read(size)
@@ -169,7 +169,7 @@ def unpacked_beginning(file: TextFile, size: int) -> bytes:
 
 
 def first_lines(path: Path) -> list[str]:
-    """The lines of a file's beginning, to tell by them what it holds; none if it cannot be read."""
+    """The first lines of a file, to guess what it holds; empty if unreadable."""
     data = unpacked_beginning(TextFile(path, "txt", is_packed(path)), _BLOCK)
     return text_lines(data.decode("utf-8-sig", errors="replace"))
 
@@ -180,19 +180,19 @@ def first_line(path: Path) -> str:
 
 
 def text_lines(text: str) -> list[str]:
-    """The lines of a text, without their ends. (`str.splitlines` also cuts at U+2028, form feeds and more.)"""
+    """The lines of a text, without line ends. (`str.splitlines` also splits at U+2028, form feeds and more.)"""
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     return lines if lines[-1] else lines[:-1]
 
 
 def line_blocks(file: TextFile, errors: str, report: ReadReport, *, ends: bool = False) -> Iterator[list[str]]:
-    """All lines, about a megabyte of them at a time; with `ends` each has its own line end, otherwise none."""
+    """All lines, about a megabyte at a time; with `ends` they keep their line ends."""
     rest, number = "", 1
     for block in text_blocks(file, errors, report, ends=ends):
         text = rest + block
         if ends:
             lines = list(io.StringIO(text, newline=""))
-            rest = lines.pop() if text[-1] != "\n" else ""  # \r may be half a line end
+            rest = lines.pop() if text[-1] != "\n" else ""  # \r may be half of a line end
         else:
             *lines, rest = text.split("\n")
         if lines:
@@ -200,15 +200,14 @@ def line_blocks(file: TextFile, errors: str, report: ReadReport, *, ends: bool =
             yield lines
         if len(rest) > LONGEST_LINE:
             raise UserError(
-                f"{file.path} line {number}: longer than {LONGEST_LINE:,} characters; check that the file is what it "
-                "should be"
+                f"{file.path} line {number}: longer than {LONGEST_LINE:,} characters; check that this is the right file"
             )
     if rest:
         yield [rest]
 
 
 def text_blocks(file: TextFile, errors: str, report: ReadReport, *, ends: bool = False) -> Iterator[str]:
-    """The file's text in blocks; their borders fall anywhere between two characters. With `ends` line ends stay as they
+    """The file's text in blocks, which may end between any two characters. With `ends`, line ends are kept as they
     are."""
     before = report.done_bytes
     with opened(file) as (raw, stream):
@@ -220,8 +219,8 @@ def text_blocks(file: TextFile, errors: str, report: ReadReport, *, ends: bool =
 
 @contextlib.contextmanager
 def plain_path(file: TextFile) -> Iterator[Path]:
-    """Where the file's bytes lie as they are, for a reader that jumps about in them: a packed one is unpacked into a
-    temporary file, not into memory."""
+    """A path to the file's uncompressed bytes, for a reader that needs random access. A gzipped file is decompressed
+    into a temporary file, not into memory."""
     if not file.gzipped:
         yield file.path
         return
@@ -235,10 +234,10 @@ def _unpack(file: TextFile, path: Path) -> None:
     try:
         with path.open("wb") as out:
             out.writelines(_unpacked_blocks(file))
-    except OSError as error:  # of writing: those of reading have become user errors
+    except OSError as error:  # a write error: read errors are user errors already
         raise UserError(
-            f"{file.path}: cannot be unpacked into {path.parent.parent} ({error.strerror}); make room there, or unpack "
-            "the file elsewhere",
+            f"{file.path}: cannot be decompressed into {path.parent.parent} ({error.strerror}); make room there, or "
+            "decompress the file elsewhere",
             EXIT_MACHINE,
         ) from None
 
@@ -251,12 +250,12 @@ def _unpacked_blocks(file: TextFile) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def opened(file: TextFile) -> Iterator[tuple[io.BufferedIOBase, io.BufferedIOBase]]:
-    """The file as it lies on disk, and unpacked."""
+    """The file as stored on disk, and decompressed."""
     try:
         with file.path.open("rb") as raw:
             yield raw, gzip.GzipFile(fileobj=raw) if file.gzipped else raw
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise UserError(f"{file.path}: broken gzip, cut short or damaged; get the file again") from None
+        raise UserError(f"{file.path}: damaged gzip file; get it again") from None
     except FileNotFoundError:
         raise UserError(f"{file.path}: no such file; check the path") from None
     except IsADirectoryError:
@@ -274,10 +273,10 @@ def decoded(
     ends: bool = False,
     encoding: str = "utf-8",
 ) -> Iterator[str]:
-    """The text of a stream of bytes in blocks. With `ends` line ends stay as they are."""
+    """The text of a stream of bytes, in blocks. With `ends`, line ends are kept as they are."""
     codec = _CODECS[encoding]
     newlines = io.IncrementalNewlineDecoder(None, translate=not ends)
-    offset, line, pending = 0, 1, b""  # `pending`: the start of a character that the next block ends
+    offset, line, pending = 0, 1, b""  # `pending`: the first bytes of a character that the next block completes
     while True:
         block = stream.read(_BLOCK)
         data = pending + block
@@ -306,15 +305,15 @@ def _without_mark(name: str, data: bytes) -> tuple[bytes, int]:
     for mark, kind in _WIDE_MARKS:
         if data.startswith(mark):
             raise UserError(
-                f"{name} byte 0: this is {kind} text, and only UTF-8 is read; "
-                f"convert it: iconv -f {kind} -t UTF-8 {Path(name).name}"
+                f"{name} byte 0: this is {kind} text, but only UTF-8 is read; convert it: iconv -f {kind} -t UTF-8 "
+                f"{Path(name).name}"
             )
     return data, 0
 
 
 def _decode(data: bytes, codec: _Codec, final: bool) -> tuple[str, int, int, str]:
-    """The text of bytes, how many it took, the first of them that is no text and what it is (nothing: all are text). An
-    unfinished character at the end waits unless `final`."""
+    """The text of bytes, how many were used, the first invalid one and what it is (empty: all are valid). An incomplete
+    character at the end waits unless `final`."""
     place, what = data.find(0), "a NUL byte"
     if place < 0:
         try:
@@ -331,7 +330,7 @@ ERRORS = ("strict", "replace")
 
 
 def read_bytes(path: Path, limit: int | None = None) -> bytes:
-    """The content of a file, unpacked if its name ends in .gz; an error if that is more than `limit` bytes."""
+    """The content of a file, decompressed if its name ends in .gz; UserError if it is longer than `limit` bytes."""
     with opened(TextFile(path, "", is_packed(path))) as (_, stream):
         plain = stream.read(-1 if limit is None else limit + 1)
     if limit is not None and len(plain) > limit:
@@ -346,14 +345,14 @@ def read_text(
     encoding: str = "utf-8",
     limit: int | None = None,
 ) -> str:
-    """The text of a file; `notes` collects sentences for the user, such as how many bytes were replaced."""
+    """The text of a file; `notes` collects notes for the user, such as how many bytes were replaced."""
     text = decode(read_bytes(path, limit), str(path), errors, notes, encoding)
     refuse_if(not text.strip(), f"{path}: the file is {'blank' if text else 'empty'}; give a file with rows in it")
     return text
 
 
 def decode(data: bytes, name: str, errors: str, notes: list[str] | None, encoding: str = "utf-8") -> str:
-    """The text of bytes, its line ends as they are."""
+    """The text of bytes; line ends are kept."""
     report = ReadReport()
     text = "".join(decoded(io.BytesIO(data), name, errors, report, ends=True, encoding=encoding))
     note_replaced(notes, name, report.replaced)
@@ -361,13 +360,14 @@ def decode(data: bytes, name: str, errors: str, notes: list[str] | None, encodin
 
 
 def note_replaced(notes: list[str] | None, name: str, count: int) -> None:
-    """A note for the user, if anything was replaced."""
+    """Adds a note for the user if anything was replaced."""
     if count and notes is not None:
-        notes.append(f"{name}: {count:,} unreadable places replaced by U+FFFD")
+        notes.append(f"{name}: {count:,} invalid bytes were replaced by U+FFFD")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write aside in the same folder, sync, rename: a reader sees the old file or the new one, never a part."""
+    """Writes atomically (temporary file in the same folder, sync, rename): a reader sees the old file or the new
+    one."""
     try:
         with written_aside(path) as out:
             out.write(data)
@@ -381,7 +381,8 @@ def write_whole(path: Path, data: bytes) -> None:
 
 @contextlib.contextmanager
 def written_aside(path: Path) -> Iterator[BinaryIO]:
-    """A file that is at `path` once it has been written whole, and not at all if it is not."""
+    """A context manager for a temporary file that becomes `path` once it is completely written; if an error occurs,
+    nothing remains."""
     handle, staging = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as out:
@@ -397,7 +398,7 @@ def written_aside(path: Path) -> Iterator[BinaryIO]:
 
 
 def umask() -> int:
-    """What the process takes off the rights of new files."""
+    """The permissions that the process removes from new files."""
     current = os.umask(0)
     os.umask(current)
     return current

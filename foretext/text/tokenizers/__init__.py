@@ -1,1 +1,1 @@
-"""The kinds of tokenizer, one base for all, and how a vocabulary is learned."""
+"""The kinds of tokenizer, their base class, and vocabulary training."""

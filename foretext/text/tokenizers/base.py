@@ -1,9 +1,9 @@
-"""What a tokenizer is: what the six kinds share, where words begin, and how one is loaded from `tokenizer.json`.
+"""The tokenizer interface: what the kinds share, where words begin, and loading from `tokenizer.json`.
 
 The kinds: `byte-bpe` (GPT-2, RoBERTa: any text, exactly reversible), `char-bpe` (GPT: cleaned, split into words,
-lower-cased), `wordpiece` (BERT), `unigram` (ALBERT, XLNet), and whole words: `words` (ELMo), `word-list` (CoVe); all
-but the first lose something, so they are not `lossless`. `tokenizer.json` is plain data and names all that is done to a
-text before the pieces are sought, because the same pieces behind another preparation give other ids.
+lower-cased), `wordpiece` (BERT), `unigram` (ALBERT, XLNet), and whole words: `words` (ELMo), `word-list` (CoVe). All
+but the first lose information, so they are not `lossless`. `tokenizer.json` is plain data and records every step of
+preparing a text, because the same pieces after other steps give other ids.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ import regex
 from foretext.errors import UserError, check_range, refuse_if
 
 MOST_PIECES = 10_000_000
-END = "<|endoftext|>"  # the special after each document where none is named below; the last id of a trained BPE
+# the token after each document unless a kind names another; the last id of a trained BPE vocabulary
+END = "<|endoftext|>"
 FORMAT = 1
-BATCH_CHARS, BATCH_DOCUMENTS = 400_000, 2_000  # of one call of `encode_many`
-KINDS = {  # kind → its file here and its class
+BATCH_CHARS, BATCH_DOCUMENTS = 400_000, 2_000  # limits for one call of `encode_many`
+KINDS = {  # kind → its file here, and its class
     "byte-bpe": ("byte_bpe", "ByteBPE"),
     "char-bpe": ("char_bpe", "CharBPE"),
     "wordpiece": ("wordpiece", "WordPiece"),
@@ -35,29 +36,30 @@ KINDS = {  # kind → its file here and its class
     "words": ("word_vocabulary", "Words"),
     "word-list": ("word_tokenizer", "WordTokenizer"),
 }
-# Scripts that are written without spaces, for a class of a regular expression.
+# Scripts written without spaces, for a character class in regular expressions.
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}"
 _UNSPACED = regex.compile(rf"[{UNSPACED}]")
 _IN_WORD = regex.compile(rf"(?![{UNSPACED}])[\p{{L}}\p{{M}}\p{{N}}]")
 
 _CHARACTER = regex.compile(r"[\ud800-\udbff][\udc00-\udfff]|(?s:.)")
 
-Offsets = list[tuple[int, int]]  # [start, end) in characters of a text, one for each id
+Offsets = list[tuple[int, int]]  # per id, [start, end) in characters of the text
 
 
 class Tokenizer(ABC):
-    """Text to ids and back. Specials are never the result of encoding, whatever the text spells, except `unknown`,
-    which some kinds count among them. A vocabulary of words may be asked to number words that it does not have
-    from `size` on; that holds for one object only, and nothing keeps such an id.
+    """Text to ids and back. Encoding never produces special tokens, whatever the text says, except `unknown`, which
+    some kinds count among them. A word vocabulary can be told to number unknown words from `size` on; such ids are
+    valid for that object only, and are never stored.
 
-    `pieces`: in the order of their ids, with the specials among them or before these."""
+    `pieces`: in the order of their ids; special tokens are among them or come before these.
+    """
 
     kind: ClassVar[str]
     lossless: ClassVar[bool] = False
-    ends: ClassVar[tuple[str, ...]] = (END,)  # the first of these that a vocabulary has stands after each document
+    ends: ClassVar[tuple[str, ...]] = (END,)  # the first of these in a vocabulary ends each document
     pieces: Sequence[str]
     specials: dict[str, int]
-    unknown: int | None  # the id of what the vocabulary does not have; None: it has everything
+    unknown: int | None  # the id for unknown text; None: the vocabulary covers everything
 
     def __init__(self, pieces: Sequence[str], specials: dict[str, int], unknown: int | None) -> None:
         self.pieces, self.specials, self.unknown = pieces, specials, unknown
@@ -69,7 +71,7 @@ class Tokenizer(ABC):
 
     @property
     def end(self) -> int | None:
-        """The id that stands after each document; None: the vocabulary has none yet."""
+        """The id that ends each document; None: the vocabulary has none yet."""
         return next((self.specials[name] for name in self.ends if name in self.specials), None)
 
     @abstractmethod
@@ -83,19 +85,21 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        """What `encode` gives, and for each id the characters of `text`, as given, that it stands for.
+        """The result of `encode`, and for each id its characters in the given `text`.
 
-        Starts and ends never fall. Pieces of one character all have that character; where cleaning made several
-        pieces out of fewer characters, they share them. A byte-level piece has its space; elsewhere spaces belong to
-        no piece."""
+        Starts and ends never decrease. All pieces of one character have that character; if cleaning turned few
+        characters into more pieces, the pieces share them. A byte-level piece includes its space; otherwise spaces
+        belong to no piece.
+        """
 
     def word_starts(self, ids: np.ndarray) -> np.ndarray:
-        """Which of a sequence's ids [..., length] begin a word, as booleans; the first one and specials always do."""
+        """Which of a sequence's ids [..., length] begin a word, as booleans; the first id and special tokens always
+        do."""
         return self._borders.starts(ids)
 
     @cached_property
     def _borders(self) -> WordBorders:
-        """Of a vocabulary of whole words: each is one."""
+        """For a vocabulary of whole words: every piece is a word."""
         return WordBorders(*np.zeros((4, self.size), dtype=bool))
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -108,29 +112,31 @@ class Tokenizer(ABC):
         return self._text(id).encode("utf-8")
 
     def _text(self, id: int) -> str:
-        """What a piece is in a text, with its space; nothing for a special."""
+        """The text of a piece, with its space; empty for a special token."""
         return "" if id in self._names and id != self.unknown else self._spelled(self.piece(id))
 
     def _spelled(self, piece: str) -> str:
         return " " + piece
 
     def ends_word(self, id: int) -> bool:
-        """Whether the piece stands for a word's end and no space, so that its text has one that is not in the text."""
+        """Whether the piece marks a word's end without a space, so that its text has a space that the original may not
+        have."""
         return False
 
     @abstractmethod
     def with_specials(self, names: Sequence[str]) -> Self:
-        """The same vocabulary with these specials too."""
+        """The same vocabulary with these special tokens added."""
 
     def to_json(self) -> str:
-        """The content of `tokenizer.json`: one text for one content, so that its fingerprint is one of what is done."""
+        """The content of `tokenizer.json`. Equal tokenizers give equal text, so its fingerprint identifies what the
+        tokenizer does."""
         specials = sorted(self.specials, key=self.specials.__getitem__)
         data = {"format": FORMAT, "kind": self.kind, "specials": specials} | self._data()
         return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n"
 
     @abstractmethod
     def _data(self) -> dict[str, Any]:
-        """What the kind's own fields in `tokenizer.json` are."""
+        """The kind's own fields in `tokenizer.json`."""
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
@@ -138,42 +144,43 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def from_data(cls, data: dict[str, Any], where: str) -> Self:
-        """The tokenizer of a file's fields; UserError if they are not as they must be."""
+        """The tokenizer from a file's fields; UserError if they are invalid."""
 
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """What vocabulary a run uses when it trains one of its own."""
+    """Settings for training a run's own vocabulary."""
 
     kind: Literal["byte-bpe", "char-bpe", "wordpiece", "unigram", "words", "word-list"] = "byte-bpe"
-    size: int = 8000  # pieces, specials included
-    splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules where installed
-    lower: bool = True  # wordpiece, unigram and words only: lower-cased, accents stripped
-    # words only: split as BERT splits; or in lower case and `don't` as `do n't`, counted in the whole text
+    size: int = 8000  # pieces, special tokens included
+    splitter: Literal["auto", "spacy", "rules"] = "auto"  # char-bpe only; auto: spaCy's rules if installed
+    lower: bool = True  # wordpiece, unigram and words only: lower-case, strip accents
+    # words only: signs splits like BERT; contractions lower-cases, splits `don't` into `do n't`, and counts all the
+    # text
     split: Literal["signs", "contractions"] = "signs"
-    least: int = 1  # words only: how often one must occur to be in the vocabulary
-    sample_megabytes: int = 20  # text that the vocabulary is trained on
+    least: int = 1  # words only: least occurrences of a word in the vocabulary
+    sample_megabytes: int = 20  # how much text the vocabulary is trained on
 
     def check(self) -> None:
-        """UserError for what no vocabulary can be. The least size depends on the kind, and is checked where it is
-        known."""
+        """UserError for impossible settings. The minimum size depends on the kind and is checked later."""
         check_range("tokenizer", self, f"at most {MOST_PIECES:,}", "size")
         check_range("tokenizer", self, "at least 1", "least", "sample_megabytes")
 
 
 @dataclass(frozen=True)
 class WordBorders:
-    """Where words begin in a sequence of ids, for masks of whole words and of several words.
+    """Where words begin in a sequence of ids, for masking whole words and spans of words.
 
-    A piece goes on with the word before it if words can go on into it and out of the piece before it. Two tables with
-    an entry for each id say so for every kind of tokenizer: WordPiece's `##` is about the first, GPT's `</w>` about the
-    second, and where neither is written the letters at a piece's two ends decide. A space that is a piece by itself
-    goes with what follows it."""
+    A piece continues the previous word if a word can continue into it and out of the piece before it. Two tables with
+    one entry per id say so for every kind of tokenizer: WordPiece's `##` decides the first, GPT's `</w>` the second,
+    and for other kinds the characters at the ends of the two pieces decide. A space that is its own piece belongs to
+    what follows it.
+    """
 
-    into: np.ndarray  # whether a word can go on into the piece of this id
-    out: np.ndarray  # whether it can go on out of it
-    space: np.ndarray  # whether it is a space alone
-    behind: np.ndarray  # whether it can be what such a space belongs to
+    into: np.ndarray  # whether a word can continue into this piece
+    out: np.ndarray  # whether a word can continue out of it
+    space: np.ndarray  # whether it is only a space
+    behind: np.ndarray  # whether a space piece can belong to it
 
     def starts(self, ids: np.ndarray) -> np.ndarray:
         """Which ids of sequences [..., length] begin a word."""
@@ -185,13 +192,13 @@ class WordBorders:
 
 
 def in_word(character: str) -> bool:
-    """Whether neighbours like this one make a word: letters, marks and digits do, except in scripts without spaces,
+    """Whether neighbours like this one form a word: letters, marks and digits do, except in scripts without spaces,
     where every piece counts as a word."""
     return _IN_WORD.match(character) is not None
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether a text begins in a script that is written without spaces."""
+    """Whether a text begins in a script without spaces."""
     return _UNSPACED.match(text) is not None
 
 
@@ -206,7 +213,7 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
         f"{where}: not a tokenizer file of Foretext (field 'kind' must be one of {', '.join(KINDS)})",
     )
     if data.get("format") != FORMAT:
-        raise UserError(f"{where}: tokenizer format {data.get('format')!r} is not known here; update foretext")
+        raise UserError(f"{where}: unknown tokenizer format {data.get('format')!r}; update foretext")
     file, name = KINDS[data["kind"]]
     return getattr(importlib.import_module(f"foretext.text.tokenizers.{file}"), name).from_data(data, where)
 
@@ -214,7 +221,7 @@ def tokenizer_from_json(text: str, where: str) -> Tokenizer:
 def encode_texts(
     texts: Sequence[str], tokenizer: Tokenizer, progress: Callable[[int, int], None] | None = None
 ) -> list[np.ndarray]:
-    """The ids of texts that are all in memory, in this process; `progress` hears how many of them are done."""
+    """The ids of texts that are all in memory, encoded in this process; `progress` gets the number done."""
     encoded: list[np.ndarray] = []
     for batch in itertools.chain([[]], document_batches(texts)):
         encoded += tokenizer.encode_many(batch)
@@ -224,7 +231,7 @@ def encode_texts(
 
 
 def document_batches(documents: Iterable[str]) -> Iterator[list[str]]:
-    """Documents a few at a time, as many as are worth a call of `encode_many`."""
+    """Small groups of documents, each worth one call of `encode_many`."""
     batch: list[str] = []
     length = 0
     for text in documents:
@@ -238,7 +245,7 @@ def document_batches(documents: Iterable[str]) -> Iterator[list[str]]:
 
 
 def encodable(text: str) -> str:
-    """Half a surrogate pair, which a Python text can hold, becomes U+FFFD as it does when encoding."""
+    """Replaces unpaired surrogates, which a Python text can contain, with U+FFFD, as encoding does."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -247,7 +254,8 @@ def encodable(text: str) -> str:
 
 
 def in_original(offsets: Offsets, text: str, clean: str) -> Offsets:
-    """Offsets in `clean`, which is `encodable(text)`, as offsets in `text`: two halves of a pair became one there."""
+    """Offsets in `clean`, which is `encodable(text)`, as offsets in `text`: a surrogate pair became one character
+    there."""
     if len(clean) == len(text):
         return offsets
     places = [found.start() for found in _CHARACTER.finditer(text)] + [len(text)]
@@ -255,12 +263,12 @@ def in_original(offsets: Offsets, text: str, clean: str) -> Offsets:
 
 
 def append_specials(specials: dict[str, int], names: Sequence[str], size: int) -> dict[str, int]:
-    """The specials with the missing names appended from id `size` on."""
+    """Appends the missing special tokens from id `size` on."""
     return specials | dict(zip((name for name in dict.fromkeys(names) if name not in specials), itertools.count(size)))
 
 
 def checked_names(data: dict[str, Any], where: str) -> list[str]:
-    """The list of specials of a tokenizer file."""
+    """The list of special tokens in a tokenizer file."""
     names: Any = data.get("specials")
     refuse_if(
         not isinstance(names, list)
@@ -272,18 +280,18 @@ def checked_names(data: dict[str, Any], where: str) -> list[str]:
 
 
 def checked_pieces(data: dict[str, Any], where: str, needed: Sequence[str] = ()) -> tuple[list[str], dict[str, int]]:
-    """The pieces of a tokenizer file whose specials, those that are `needed` among them, are pieces too; and the
-    specials as name → id."""
+    """The pieces of a tokenizer file, which must include the special tokens and those `needed`; and the special tokens
+    as name → id."""
     pieces: Any = data.get("pieces")
     refuse_if(
         not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces),
         f"{where}: field 'pieces' must be a list of texts, none of them empty",
     )
     ids = {piece: id for id, piece in enumerate(pieces)}
-    refuse_if(len(ids) != len(pieces), f"{where}: field 'pieces' has a piece twice")
+    refuse_if(len(ids) != len(pieces), f"{where}: field 'pieces' contains a piece twice")
     names = checked_names(data, where)
     other = next((name for name in names if name not in ids), None)
-    refuse_if(other is not None, f"{where}: field 'specials' has {other!r}, which is not among the pieces")
+    refuse_if(other is not None, f"{where}: field 'specials' contains {other!r}, which is not among the pieces")
     missing = [name for name in needed if name not in names]
     refuse_if(missing, f"{where}: field 'specials' does not name {', '.join(missing)}")
     return pieces, {name: ids[name] for name in names}
@@ -298,7 +306,7 @@ def checked_flag(data: dict[str, Any], name: str, where: str) -> bool:
 def special_pieces(
     pieces: Sequence[str], specials: dict[str, int], names: Sequence[str]
 ) -> tuple[list[str], dict[str, int]]:
-    """`pieces` and `specials` with `names` among them: a piece that has such a name becomes the special, others are
+    """`pieces` and `specials` with `names` included: a piece with such a name becomes the special token, others are
     appended."""
     ids = {piece: id for id, piece in enumerate(pieces)}
     more = [name for name in dict.fromkeys(names) if name not in specials]
@@ -317,10 +325,10 @@ def in_brackets(piece: str) -> bool:
 
 
 def checked_pairs(data: dict[str, Any], where: str) -> list[tuple[str, str]]:
-    """The merges of a tokenizer file, each a text of two pieces with a space between."""
+    """The merges of a tokenizer file, each two pieces separated by a space."""
     merges: Any = data.get("merges")
     refuse_if(
         not isinstance(merges, list) or not all(isinstance(m, str) and m.count(" ") == 1 for m in merges),
-        f"{where}: field 'merges' must be a list of texts of two pieces each",
+        f"{where}: field 'merges' must be a list of texts with two pieces each",
     )
     return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]

@@ -1,12 +1,12 @@
-"""Byte-level BPE (GPT-2, RoBERTa): every text has ids, and the ids give exactly that text back.
+"""Byte-level BPE (GPT-2, RoBERTa): every text has ids, and the ids decode to exactly that text.
 
-Encoding is done by tiktoken, which ranks a pair by the rank of what it makes. That equals applying the merges in their
-order if ranks rise in that order: when the k-th product is about to be made, a stretch of text that spells it, with
-piece borders at both ends, has been through the first k-1 merges on its own and so is always cut in the one way that
-the k-th merge has. The constructor therefore gives ranks by merge order, and refuses two merges with one product.
+tiktoken does the encoding. It ranks a pair by the rank of its product, which equals applying the merges in order if
+ranks increase in that order: when the k-th product is about to be made, any stretch of text that spells it, with piece
+borders at both ends, has been through the first k-1 merges by itself, so it is always split as the k-th merge needs it.
+The constructor therefore assigns ranks by merge order, and refuses two merges with the same product.
 
-A piece's id is its rank, unless `places` says otherwise: RoBERTa has GPT-2's merges, with ids by how often a piece was
-seen in its text.
+A piece's id is its rank, unless `places` says otherwise: RoBERTa has GPT-2's merges, with ids by frequency in its
+training text.
 """
 
 from __future__ import annotations
@@ -34,22 +34,23 @@ from foretext.text.tokenizers.base import (
     in_word,
 )
 
-# RoBERTa's own, for a vocabulary that is trained: `with_specials(ROBERTA_SPECIALS)`.
+# RoBERTa's own special tokens, for a trained vocabulary: `with_specials(ROBERTA_SPECIALS)`.
 ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
-# GPT-2's published pattern, with possessive quantifiers where nothing can be given back: the same pieces, faster.
+# GPT-2's published pattern, with possessive quantifiers where backtracking cannot change the match: same pieces, but
+# faster.
 PATTERNS = {"gpt2": r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""}
 
-# A run of white space before a word is matched with backtracking, whose stack ends at about a million characters.
+# Runs of white space before a word are matched with backtracking, whose stack overflows at about a million characters.
 # Longer runs are cut where the pattern cuts them anyway: before their last character.
 _LONG_RUN = 50_000
-_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # White_Space, as in the pattern
+_SPACE = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"  # Unicode White_Space, as in the pattern
 _LONG_SPACE = re.compile(f"[{_SPACE}]{{{_LONG_RUN},}}")
 _NO_SPECIAL = "\x00\x01foretext: never matched\x01\x00"  # tiktoken is slower with no special token than with one
 
 
 def _printable_bytes() -> dict[int, str]:
-    """GPT-2's way to write bytes as visible characters, which its published files use and ours keep."""
+    """GPT-2's way to write bytes as visible characters, used in its published files and in ours."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     table = {byte: chr(byte) for byte in visible}
     return table | {byte: chr(256 + i) for i, byte in enumerate(sorted(set(range(256)) - set(visible)))}
@@ -64,8 +65,8 @@ def _to_bytes(written: str) -> bytes:
 
 
 class ByteBPE(Tokenizer):
-    """`alphabet` gives the 256 bytes in the order of their ranks; merges follow. `places`: the id of each of these
-    pieces; None: its rank, and the specials come after them."""
+    """`alphabet`: the 256 bytes in the order of their ranks; the merges follow. `places`: the id of each of these
+    pieces; None: its rank, with the special tokens after them."""
 
     kind = "byte-bpe"
     lossless = True
@@ -90,7 +91,7 @@ class ByteBPE(Tokenizer):
         ids = range(len(ranked)) if places is None else places
         assert sorted([*ids, *specials.values()]) == list(range(len(ranked) + len(specials)))
         self._places = None if places is None else np.array(places, dtype=np.uint32)
-        self._bytes = [b""] * (len(ranked) + len(specials))  # by id; specials have none
+        self._bytes = [b""] * (len(ranked) + len(specials))  # by id; empty for special tokens
         for id, piece in zip(ids, ranked):
             self._bytes[id] = piece
         self._core = core or tiktoken.Encoding(
@@ -123,7 +124,7 @@ class ByteBPE(Tokenizer):
         clean = encodable(text)
         ids = self.encode_array(clean)
         data = np.frombuffer(clean.encode("utf-8"), dtype=np.uint8)
-        character = np.cumsum((data & 0xC0) != 0x80) - 1  # which one each byte belongs to
+        character = np.cumsum((data & 0xC0) != 0x80) - 1  # the character that each byte belongs to
         lengths = self._lengths[ids]
         ends = np.cumsum(lengths)
         starts, lasts = character[ends - lengths], character[ends - 1] + 1
@@ -135,7 +136,7 @@ class ByteBPE(Tokenizer):
 
     @cached_property
     def _borders(self) -> WordBorders:
-        """A piece goes on with a word if letters, digits or the bytes of one character meet at its beginning."""
+        """A piece continues a word if letters, digits or the bytes of one character meet at its beginning."""
         into, out = zip(*map(_borders_of, self._bytes))
         space = np.array([piece == b" " for piece in self._bytes])
         behind = np.array([piece.strip() != b"" and piece[:1] != b" " for piece in self._bytes])
@@ -151,7 +152,7 @@ class ByteBPE(Tokenizer):
         return self._bytes[id]
 
     def written(self) -> dict[str, int]:
-        """The pieces as GPT-2's files write them, with their ids; without specials."""
+        """The pieces as written in GPT-2's files, with their ids; without special tokens."""
         ranked = [BYTE_TO_CHAR[byte] for byte in self.alphabet] + [left + right for left, right in self.merges]
         return dict(zip(ranked, range(len(ranked)) if self.places is None else self.places))
 
@@ -173,12 +174,12 @@ class ByteBPE(Tokenizer):
         name: Any = splitter.get("name") if isinstance(splitter, dict) else None
         refuse_if(
             not isinstance(name, str) or name not in PATTERNS,
-            f"{where}: splitter {name!r} is not known for byte-bpe; update foretext",
+            f"{where}: unknown splitter {name!r} for byte-bpe; update foretext",
         )
         written: Any = data.get("alphabet")
         refuse_if(
             not isinstance(written, str) or len(written) != 256 or set(written) != set(CHAR_TO_BYTE),
-            f"{where}: field 'alphabet' must hold each of the 256 bytes once",
+            f"{where}: field 'alphabet' must contain each of the 256 bytes once",
         )
         merges = checked_pairs(data, where)
         _check_merges(merges, where)
@@ -190,15 +191,15 @@ class ByteBPE(Tokenizer):
 
     @classmethod
     def from_published(cls, ids: dict[str, int], merges: Sequence[tuple[str, str]], where: str) -> ByteBPE:
-        """Pieces with their ids, of which a few may be left out: those become specials that no text has."""
+        """Pieces with their ids. Ids that are left out become special tokens that no text contains."""
         _check_merges(merges, where)
         in_order = sorted(ids, key=ids.__getitem__)
         alphabet = in_order[:256] if set(in_order[:256]) == set(CHAR_TO_BYTE) else sorted(CHAR_TO_BYTE)
         ranked = [*alphabet, *(left + right for left, right in merges)]
         refuse_if(
             not ids.keys() >= set(ranked),
-            f"{where}: pieces and merges do not belong together (each of the 256 bytes and what each merge makes "
-            "must be a piece); get the files again",
+            f"{where}: pieces and merges do not match (each of the 256 bytes and the product of each merge must be a "
+            "piece); get the files again",
         )
         places = [ids[piece] for piece in ranked]
         names = {id: name for name, id in ids.items()}
@@ -221,7 +222,7 @@ def _check_merges(merges: Sequence[tuple[str, str]], where: str) -> None:
     known = set(CHAR_TO_BYTE)
     for number, (left, right) in enumerate(merges, start=1):
         if left not in known or right not in known or left + right in known:
-            raise UserError(f"{where}: merge {number} ({left} {right}) does not make a new piece out of earlier ones")
+            raise UserError(f"{where}: merge {number} ({left} {right}) does not join two earlier pieces into a new one")
         known.add(left + right)
 
 
@@ -233,16 +234,17 @@ def _checked_places(data: dict[str, Any], count: int, size: int, where: str) -> 
     whole = isinstance(places, list) and all(isinstance(id, int) and not isinstance(id, bool) for id in places)
     refuse_if(
         not whole or len(places) != count or len(set(places)) != count or not 0 <= min(places) <= max(places) < size,
-        f"{where}: field 'places' must hold a different id below {size} for each of {count} pieces",
+        f"{where}: field 'places' must have {count} different ids below {size}, one per piece",
     )
     return list(places)
 
 
 def _borders_of(piece: bytes) -> tuple[bool, bool]:
-    """Whether a word can go on into a piece, and out of it.
+    """Whether a word can continue into a piece, and out of it.
 
-    A piece that begins or ends within a character goes on there. Of a character of which only the first bytes are
-    known it is taken that it is a letter if it lies before U+2000, and a sign or a word of its own if not."""
+    A piece that begins or ends within a character continues there. If only the first bytes of a character are known, it
+    is assumed to be a letter below U+2000, and otherwise a symbol or a word of its own.
+    """
     whole = piece.lstrip(_LATER_BYTES)
     text = whole.decode("utf-8", errors="ignore")
     cut = text.encode("utf-8") != whole
@@ -250,7 +252,7 @@ def _borders_of(piece: bytes) -> tuple[bool, bool]:
     return into, cut or (in_word(text[-1]) if text else piece != b"")
 
 
-_LATER_BYTES = bytes(range(0x80, 0xC0))  # of a character in UTF-8, after its first
+_LATER_BYTES = bytes(range(0x80, 0xC0))  # the bytes of a UTF-8 character after its first
 
 
 def _cut_long_space(text: str) -> list[str]:

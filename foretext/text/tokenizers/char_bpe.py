@@ -1,8 +1,8 @@
 """GPT's character BPE: clean, standardise, split the *cased* text into words, lower-case, merge characters.
 
-A word's last character carries `</w>`. A character that the vocabulary does not have is `<unk>`, and case and spacing
-are lost, so this tokenizer is not `lossless`: perplexities over it are not comparable with those of a reversible one.
-Merging is done by the `tokenizers` library a word at a time, behind a cache, since most words are seen again.
+A word's last character carries `</w>`. A character outside the vocabulary is `<unk>`, and case and spacing are lost, so
+this tokenizer is not `lossless`: do not compare its perplexities with those of a reversible one. The `tokenizers`
+library merges one word at a time, behind a cache, since most words occur again.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ WORD_END = "</w>"
 UNKNOWN = "<unk>"
 NEWLINE = "\n" + WORD_END
 _CACHE_WORDS = 200_000
-_CACHE_LENGTH = 64  # longer words are rarely seen twice
+_CACHE_LENGTH = 64  # longer words rarely occur twice
 
 
 class CharBPE(Tokenizer):
-    """`pieces` in the order of their ids, `<unk>` and the line break among them; specials follow."""
+    """`pieces` in the order of their ids, including `<unk>` and the line break; special tokens follow."""
 
     kind = "char-bpe"
 
@@ -77,7 +77,7 @@ class CharBPE(Tokenizer):
         return ids
 
     def _encode_word(self, word: str) -> list[int]:
-        # The original sees "\n " here, as spaCy leaves the space after a line break in the token.
+        # The original sees "\n " here, since spaCy keeps the space after a line break in the token.
         ids = self._newline if word.strip(" ") == "\n" else [token.id for token in self._model.tokenize(word)]
         if len(word) <= _CACHE_LENGTH:
             if len(self._cache) >= _CACHE_WORDS:
@@ -86,8 +86,8 @@ class CharBPE(Tokenizer):
         return ids
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        """Offsets are exact where ftfy repairs nothing in the text. A repaired stretch is aligned character by
-        character if it kept its length, else word by word, so that pieces in it may share their characters."""
+        """Offsets are exact unless ftfy repairs the text. A repaired stretch is aligned by character if its length is
+        unchanged, otherwise by word, and then pieces may share their characters."""
         ids: list[int] = []
         offsets: Offsets = []
         for word, spans in words_with_spans(text, self._split):
@@ -108,7 +108,7 @@ class CharBPE(Tokenizer):
 
     @cached_property
     def _borders(self) -> WordBorders:
-        """A word begins after `</w>`, and after an unknown character, which does not say whether it ended one."""
+        """A word begins after `</w>`, and after an unknown character, which may have ended one."""
         ordinary = np.array([id not in self._names for id in range(self.size)])
         ends = [self.ends_word(id) or id == self.unknown for id in range(self.size)]
         no_space = np.zeros(self.size, dtype=bool)
@@ -146,7 +146,7 @@ class CharBPE(Tokenizer):
         splitter: Any = data.get("splitter")
         refuse_if(
             not isinstance(splitter, dict) or not isinstance(splitter.get("name"), str),
-            f"{where}: field 'splitter' must name the splitter of words",
+            f"{where}: field 'splitter' must name the word splitter",
         )
         specials = {name: len(pieces) + number for number, name in enumerate(checked_names(data, where))}
         return cls(pieces, merges, specials, splitter["name"], version=splitter.get("spacy"), where=where)
@@ -166,14 +166,15 @@ class CharBPE(Tokenizer):
 
 
 def char_bpe_from_merges(symbols: Sequence[str], merges: Sequence[tuple[str, str]], splitter: str) -> CharBPE:
-    """A newly trained tokenizer, laid out as the published one: `<unk>`, symbols, merges, the line break; then END."""
+    """A newly trained tokenizer in the published layout: `<unk>`, symbols, merges, the line break; then END."""
     pieces = [UNKNOWN, *symbols, *(left + right for left, right in merges), NEWLINE]
     _check_pieces(pieces, merges, "trained merges")
     return CharBPE(pieces, merges, {END: len(pieces)}, splitter)
 
 
 def _is_symbol(piece: str) -> bool:
-    """Whether text can give the piece without a merge. Names after the last such piece or merge are specials."""
+    """Whether a text can produce the piece without a merge. Names after the last such piece or merge are special
+    tokens."""
     return piece == UNKNOWN or len(piece.removesuffix(WORD_END)) == 1
 
 
@@ -181,8 +182,8 @@ def _check_pieces(pieces: Sequence[str], merges: Sequence[tuple[str, str]], wher
     known = set(pieces)
     refuse_if(
         len(known) != len(pieces) or UNKNOWN not in known or NEWLINE not in known,
-        f"{where}: the pieces must differ and hold {UNKNOWN} and the line break with {WORD_END}",
+        f"{where}: the pieces must all differ and include {UNKNOWN} and the line break with {WORD_END}",
     )
     for number, (left, right) in enumerate(merges, start=1):
         if left not in known or right not in known or left + right not in known:
-            raise UserError(f"{where}: merge {number} ({left} {right}) names a piece that the vocabulary does not have")
+            raise UserError(f"{where}: merge {number} ({left} {right}) uses a piece that is not in the vocabulary")

@@ -1,10 +1,10 @@
-"""Vocabularies that others published, read from their own files.
+"""Reads published vocabularies from their own files.
 
-SentencePiece's `.model` files: a protocol buffer, read here field by field, with bounds, and nothing else.
+SentencePiece's `.model` files are protocol buffers, parsed here field by field, within bounds, and nothing else.
 
-Of such a file only the pieces with their scores and types, the table of character replacements, and the switches that
-change ids matter. Whatever is damaged, cut short, too large, or asks for something that is not done here is refused in
-one line. The table goes to a library that walks it without looking, so every path through it is tried first.
+Only the pieces with their scores and types, the table of character replacements, and the switches that affect ids
+matter. A file that is damaged, cut short, too large, or needs an unsupported feature is refused in one line. The table
+is passed to a library that walks it without checks, so every path through it is checked first.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from foretext.text.tokenizers.base import Tokenizer
 
 
 def tokenizer_from_published(source: str | Path, *, splitter: str = "spacy", lower: bool | None = None) -> Tokenizer:
-    """The vocabulary that others published: a folder that holds one, or the file itself.
+    """A published vocabulary: its folder, or the file itself.
 
     GPT: `encoder_bpe_40000.json` beside `vocab_40000.bpe`; GPT-2: `encoder.json` beside `vocab.bpe`; RoBERTa:
     `…vocab.json` beside `vocab.bpe` or `merges.txt`; BERT: `…vocab.txt`; ALBERT and XLNet: `….model`.
 
-    GPT's ids are only the published ones behind spaCy's rules; `splitter="rules"` is a stated approximation. GPT's
-    vocabulary has no special at all: add them by `with_specials`. `lower` says whether BERT's, ALBERT's and XLNet's
-    texts are lower-cased; None: they are if the vocabulary has no piece that lower-casing changes.
+    GPT's ids match the published ones only with spaCy's rules; `splitter="rules"` is an approximation. GPT's vocabulary
+    has no special tokens: add them with `with_specials`. `lower` says whether BERT's, ALBERT's and XLNet's texts are
+    lower-cased; None: yes if lower-casing changes no piece.
     """
     path = _published_file(Path(source))
     if path.suffix == ".json":
@@ -46,7 +46,7 @@ def tokenizer_from_published(source: str | Path, *, splitter: str = "spacy", low
 
 
 def _published_file(source: Path) -> Path:
-    """The one file that a published vocabulary is read from; what stands beside it is found from there."""
+    """The one file that a published vocabulary is read from; files beside it are found from there."""
     if source.suffix == ".bpe" and source.is_file():
         source = source.parent
     if source.suffix in (".json", ".txt", ".model") and source.is_file():
@@ -58,12 +58,12 @@ def _published_file(source: Path) -> Path:
     found += [*sorted(source.glob("*vocab.txt")), *sorted(source.glob("*.model"))]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
-        raise UserError(f"{source}: several published vocabularies here; name one of the files: {names}")
+        raise UserError(f"{source}: several published vocabularies in this folder; name one of the files: {names}")
     refuse_if(
         not found,
-        f"{source}: no published vocabulary here; it needs encoder_bpe_40000.json and vocab_40000.bpe (GPT), "
-        "encoder.json and vocab.bpe (GPT-2), vocab.json and vocab.bpe or merges.txt (RoBERTa), vocab.txt (BERT) "
-        "or spiece.model (ALBERT, XLNet)",
+        f"{source}: no published vocabulary in it; it needs encoder_bpe_40000.json and vocab_40000.bpe (GPT), "
+        "encoder.json and vocab.bpe (GPT-2), vocab.json and vocab.bpe or merges.txt (RoBERTa), vocab.txt (BERT) or "
+        "spiece.model (ALBERT, XLNet)",
     )
     return found[0]
 
@@ -95,11 +95,11 @@ MOST_GAPS = 64  # ids that a published file may leave out; RoBERTa's leaves out 
 
 
 def read_vocabulary(path: Path, gaps: int = 0) -> dict[str, int]:
-    """A JSON file of pieces and their ids, as GPT and GPT-2 were published with; at most `gaps` ids are left out."""
+    """A JSON file of pieces and their ids, as published for GPT and GPT-2; at most `gaps` ids are missing."""
     ids = _read(path, "a vocabulary", json.loads)
     refuse_if(
         not isinstance(ids, dict) or not all(type(number) is int for number in ids.values()),
-        f"{path}: must hold pieces and their ids; get the published file again",
+        f"{path}: must contain pieces and their ids; get the published file again",
     )
     refuse_if(
         not numbered(list(ids.values()), gaps),
@@ -109,13 +109,13 @@ def read_vocabulary(path: Path, gaps: int = 0) -> dict[str, int]:
 
 
 def numbered(ids: list[Any], gaps: int) -> bool:
-    """Whether they are whole numbers from 0 on, none of them twice, of which at most `gaps` are left out."""
+    """Whether these are integers from 0 on, without repeats and with at most `gaps` missing."""
     whole = all(isinstance(id, int) and not isinstance(id, bool) and id >= 0 for id in ids)
     return whole and len(set(ids)) == len(ids) and max(ids, default=-1) < len(ids) + gaps
 
 
 def read_merges(path: Path) -> list[tuple[str, str]]:
-    """A file with a merge a line, perhaps after a line that names its version."""
+    """A file with one merge per line, optionally after a version line."""
     pairs = []
     for number, line in enumerate(_read(path, "merges", _lines)):
         if not line or (number == 0 and line.startswith("#version")):
@@ -128,7 +128,7 @@ def read_merges(path: Path) -> list[tuple[str, str]]:
 
 
 def read_pieces(path: Path) -> list[str]:
-    """A file with a piece a line, its number being its id, as BERT's vocabularies were published."""
+    """A file with one piece per line, where the line number is the id, as published for BERT."""
     pieces = _read(path, "a vocabulary", _lines)
     return pieces[:-1] if pieces[-1] == "" else pieces
 
@@ -149,14 +149,14 @@ def _read(path: Path, what: str, taken_apart: Callable[[str], Any]) -> Any:
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)  # types of pieces
 
-MOST_BYTES = 16_000_000  # of a file; the largest that are published have 5 million
+MOST_BYTES = 16_000_000  # per file; the largest published ones have 5 million
 MOST_PIECES = 1_000_000
 MOST_CHARMAP = 8_000_000
 _UNIGRAM = 1  # the model type
-_BLOCK = 256  # units of the table's trie that lie together: one for each byte that can follow
+_BLOCK = 256  # units that lie together in the table's trie: one for each byte that can follow
 _AT_ONCE = 4_096
 
-# Numbers of fields in the messages, as sentencepiece_model.proto has them.
+# Field numbers of the messages, from sentencepiece_model.proto.
 _PIECE, _TRAINER, _NORMALIZER = 1, 2, 3
 _TEXT, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _SPACE_BEHIND, _BYTE_FALLBACK = 3, 24, 35
@@ -164,11 +164,11 @@ _CHARMAP, _SPACE_BEFORE, _ONE_SPACE, _SPACE_MARKED = 2, 3, 4, 5
 
 
 class _Damaged(Exception):
-    """What is wrong with the file."""
+    """The file is damaged; the message says how."""
 
 
 class _Unsupported(Exception):
-    """What the file asks for."""
+    """The file needs an unsupported feature; the message says which."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class SentencePieceModel:
     pieces: tuple[str, ...]
     scores: tuple[float, ...]  # log probabilities
     types: tuple[int, ...]
-    charmap: bytes  # replacements of characters, compiled; empty: none
+    charmap: bytes  # compiled character replacements; empty: none
 
 
 def read_sentencepiece(path: Path) -> SentencePieceModel:
@@ -193,9 +193,9 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
     try:
         return _model(data)
     except _Unsupported as error:
-        raise UserError(f"{path}: {error}, which is not done here; only ALBERT's and XLNet's way is") from None
+        raise UserError(f"{path}: {error}, which is not supported; only models like ALBERT's and XLNet's are") from None
     except (_Damaged, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: no whole SentencePiece model ({error}); get the published file again") from None
+        raise UserError(f"{path}: not a complete SentencePiece model ({error}); get the published file again") from None
 
 
 def _model(data: bytes) -> SentencePieceModel:
@@ -216,9 +216,9 @@ def _model(data: bytes) -> SentencePieceModel:
         raise _Damaged(f"it has no {'pieces' if not found else 'replacements' if trained else 'settings'}")
     texts, scores, types = zip(*found)
     if len(set(texts)) != len(texts):
-        raise _Damaged("a piece comes twice")
+        raise _Damaged("a piece occurs twice")
     if types.count(UNKNOWN) != 1:
-        raise _Damaged(f"{types.count(UNKNOWN)} unknown pieces where one is needed")
+        raise _Damaged(f"{types.count(UNKNOWN)} unknown pieces instead of one")
     return SentencePieceModel(texts, scores, types, charmap)
 
 
@@ -226,10 +226,10 @@ def _piece(data: bytes) -> tuple[str, float, int]:
     fields = dict(_fields(data))
     text, raw = _message(fields.get(_TEXT, b"")).decode("utf-8"), _message(fields.get(_SCORE, bytes(4)))
     if len(raw) != 4:
-        raise _Damaged("a score that is no number")
+        raise _Damaged("a score that is not a number")
     score, kind = struct.unpack("<f", raw)[0], _number(fields.get(_TYPE, NORMAL))
     if not text or not math.isfinite(score) or not NORMAL <= kind <= BYTE:
-        raise _Damaged(f"a piece {text!r} of score {score} and type {kind}")
+        raise _Damaged(f"a piece {text!r} with score {score} and type {kind}")
     if kind == BYTE:
         raise _Unsupported("it spells unknown characters in bytes")
     return text, score, kind
@@ -238,9 +238,9 @@ def _piece(data: bytes) -> tuple[str, float, int]:
 def _check_trainer(data: bytes) -> None:
     fields = dict(_fields(data))
     if _number(fields.get(_MODEL_TYPE, _UNIGRAM)) != _UNIGRAM:
-        raise _Unsupported("it is no unigram model")
+        raise _Unsupported("it is not a unigram model")
     if _number(fields.get(_SPACE_BEHIND, 0)):
-        raise _Unsupported("it puts spaces behind words")
+        raise _Unsupported("it puts spaces after words")
     if _number(fields.get(_BYTE_FALLBACK, 0)):
         raise _Unsupported("it spells unknown characters in bytes")
 
@@ -261,7 +261,7 @@ def _charmap(data: bytes) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Number and value of each field: whole numbers as they are, everything else as bytes."""
+    """Number and value of each field: integers as they are, everything else as bytes."""
     place = 0
     while place < len(data):
         key, place = _varint(data, place)
@@ -276,34 +276,34 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         if wire == 2:
             size, place = _varint(data, place)
         if size > len(data) - place:
-            raise _Damaged(f"cut short: {size} bytes from byte {place} on, where {len(data) - place} are left")
+            raise _Damaged(f"cut short: {size} bytes are needed from byte {place}, but {len(data) - place} are left")
         yield number, data[place : place + size]
         place += size
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A whole number, seven bits a byte, and the place after it."""
+    """An integer, seven bits per byte, and the place after it."""
     value = 0
     for shift in range(0, 70, 7):
         if place >= len(data):
-            raise _Damaged("cut short in a number")
+            raise _Damaged("cut short within a number")
         byte = data[place]
         place += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, place
-    raise _Damaged(f"a number of over ten bytes before byte {place}")
+    raise _Damaged(f"a number of more than ten bytes before byte {place}")
 
 
 def _message(value: int | bytes) -> bytes:
     if isinstance(value, int):
-        raise _Damaged("a number where a text is needed")
+        raise _Damaged("a number instead of text")
     return value
 
 
 def _number(value: int | bytes) -> int:
     if isinstance(value, bytes):
-        raise _Damaged("a text where a number is needed")
+        raise _Damaged("text instead of a number")
     return value
 
 
@@ -313,20 +313,21 @@ def _number(value: int | bytes) -> int:
 def check_charmap(charmap: bytes) -> None:
     """Raises ValueError unless every path through the table's trie stays inside it and ends at a text.
 
-    The table is the trie's size, the trie (a double array: a unit holds the byte that leads to it, whether a key ends
-    there, and where to go on), and the texts, each ended by a zero byte. An empty table is one without replacements.
+    The table consists of the trie's size, the trie, and the texts, each ended by a zero byte. The trie is a double
+    array: each unit holds the byte that leads to it, whether a key ends there, and where to continue. An empty table
+    means no replacements.
     """
     if not charmap:
         return
     size = int.from_bytes(charmap[:4], "little")
     if len(charmap) > MOST_CHARMAP or size == 0 or size % (4 * _BLOCK) or size > len(charmap) - 4:
-        raise ValueError("its table of replacements has no sound size")
+        raise ValueError("its replacement table has an invalid size")
     units = np.frombuffer(charmap, dtype="<u4", count=size // 4, offset=4).astype(np.int64)
     texts = np.frombuffer(charmap, dtype=np.uint8, offset=4 + size)
     try:
         charmap[4 + size :].decode("utf-8")
     except UnicodeDecodeError:
-        raise ValueError("the texts of its replacements are no UTF-8") from None
+        raise ValueError("its replacement texts are not UTF-8") from None
     steps = (units >> 10) << ((units & 0x200) >> 6)
     following = np.arange(1, _BLOCK)
     seen = np.zeros(len(units), dtype=bool)
@@ -334,7 +335,7 @@ def check_charmap(charmap: bytes) -> None:
     while len(waiting):
         here, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
         if here.max() >= len(units):
-            raise ValueError("its table of replacements leads out of itself")
+            raise ValueError("its replacement table points outside itself")
         nodes = here[:, None] ^ following
         found = np.unique(nodes[(units[nodes] & 0x800000FF) == following])
         found = found[~seen[found]]
@@ -345,11 +346,11 @@ def check_charmap(charmap: bytes) -> None:
 
 
 def _check_ends(ends: np.ndarray, units: np.ndarray, texts: np.ndarray) -> None:
-    """At the end of a key lies the place of its replacement, which begins with a whole character."""
+    """At the end of a key is the place of its replacement, which begins with a whole character."""
     if not len(ends):
         return
     if ends.max() >= len(units):
-        raise ValueError("its table of replacements leads out of itself")
+        raise ValueError("its replacement table points outside itself")
     places = units[ends] & 0x7FFFFFFF
     if places.max() >= len(texts) or ((texts[places] & 0xC0) == 0x80).any():
-        raise ValueError("its table of replacements names a text that is not there")
+        raise ValueError("its replacement table refers to a missing text")

@@ -1,7 +1,8 @@
-"""What comes before GPT's character BPE: cleaning, standardising, and splitting into words; and where words came from.
+"""The steps before GPT's character BPE: cleaning, standardising, splitting into words; also the character offsets of
+words.
 
-`spacy` is the paper's: spaCy's English rules on the cased text. `rules` is our own, for where spaCy is not installed or
-the text is not English. A tokenizer file names the splitter (and spaCy's version), as the ids depend on it.
+`spacy` is the paper's: spaCy's English rules on the cased text. `rules` is our own, if spaCy is not installed or the
+text is not English. A tokenizer file records the splitter (and spaCy's version), since the ids depend on it.
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import UNSPACED
 
 NAMES = ("spacy", "rules")
-_SPACY_STRINGS = 500_000  # spaCy keeps every string it ever saw; its tokenizer is made anew when there are more
+_SPACY_STRINGS = 500_000  # spaCy keeps every string that it has seen; its tokenizer is recreated above this number
 
 DASHES = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
-PUNCTUATION = r"""([-~!";?+,)(\\/*\[\]}{|_])\1*"""  # a run of one sign
+PUNCTUATION = r"""([-~!";?+,)(\\/*\[\]}{|_])\1*"""  # a run of one punctuation sign
 
 _SPACED = "|".join(
     (
         r"'(?i:s|t|re|ve|m|ll|d)\b",  # English endings, as in it's
-        rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+",  # a word of a spaced script
+        rf"(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+",  # a word of a script with spaces
         r"\p{N}+(?:[.,:]\p{N}+)*",  # a number
         r"\n",  # kept: the vocabulary has a piece for it
         r"([^\s\p{L}\p{M}\p{N}])\1*",  # a run of one sign
         r"\S",
     )
 )
-# Scripts written without spaces make one word for each unbroken run, not one for each character: then merges can
-# find the words inside, and decoding, which puts a space after each word, does not tear the text apart.
+# In scripts without spaces each unbroken run is one word, not each character. Merges can then find the words inside,
+# and decoding, which puts a space after each word, does not tear the text apart.
 WORD = rf"[{UNSPACED}][{UNSPACED}\p{{M}}]*|{_SPACED}"
-# Where words are looked up whole, a run would be a word that nothing has: there each character is one, with its marks.
+# If whole words are looked up, such a run would never be found, so each character with its marks is a word.
 WORD_OR_CHARACTER = regex.compile(rf"[{UNSPACED}]\p{{M}}*|{_SPACED}")
 
 _DASHES = str.maketrans(DASHES)
@@ -45,7 +46,7 @@ _WORD = regex.compile(WORD)
 
 
 def standardise(text: str) -> str:
-    """The original's clean-up: plain dashes, spaces round punctuation, one space or one line break between words."""
+    """The original's clean-up: plain dashes, spaces around punctuation, one space or one line break between words."""
     text = ftfy.fix_text(text).translate(_DASHES)
     text = _PUNCTUATION.sub(r" \g<0> ", text)
     text = _collapse_line_breaks(text)
@@ -53,7 +54,7 @@ def standardise(text: str) -> str:
 
 
 def _collapse_line_breaks(text: str) -> str:
-    r"""`\s*\n\s*` → ` \n `, done line by line because that expression takes quadratic time on long blank runs."""
+    r"""`\s*\n\s*` → ` \n `, done line by line, since the expression takes quadratic time on long blank runs."""
     if "\n" not in text:
         return text
     lines = text.split("\n")
@@ -63,15 +64,15 @@ def _collapse_line_breaks(text: str) -> str:
 
 
 def make_splitter(name: str, version: str | None, where: str) -> tuple[Callable[[str], list[str]], str | None]:
-    """The function that splits standardised, cased text into words, and the version to write beside its name."""
+    """The function that splits standardised, cased text into words, and the version to record with its name."""
     if name == "rules":
         return split_by_rules, None
-    refuse_if(name != "spacy", f"{where}: splitter {name!r} is not known; choose one of {', '.join(NAMES)}")
+    refuse_if(name != "spacy", f"{where}: unknown splitter {name!r}; choose one of {', '.join(NAMES)}")
     splitter = SpacySplitter(where)
     refuse_if(
         version is not None and version != splitter.version,
-        f"{where}: made with the rules of spaCy {version}, but spaCy {splitter.version} is installed, "
-        f"which may give other ids; pip install 'spacy=={version}.*'",
+        f"{where}: made with the rules of spaCy {version}, but spaCy {splitter.version} is installed and may give "
+        f"other ids; pip install 'spacy=={version}.*'",
     )
     return splitter, splitter.version
 
@@ -94,7 +95,8 @@ class SpacySplitter:
             import spacy
         except ImportError:
             raise UserError(
-                f"{where}: splits words by spaCy's rules, and spaCy is not installed; pip install 'foretext[spacy]'"
+                f"{where}: needs spaCy's rules to split words, but spaCy is not installed; pip install "
+                "'foretext[spacy]'"
             ) from None
         self._spacy: Any = spacy
         self.version = ".".join(spacy.__version__.split(".")[:2])
@@ -108,16 +110,16 @@ class SpacySplitter:
 
 # -- where words come from ---------------------------------------------------------------------------------------------
 
-Spans = list[tuple[int, int]]  # [start, end) in the original text, one for each character
-_REACH = 40  # characters to look ahead, in both texts together, for where they agree again
-_AGREE = 4  # characters that must be the same there
+Spans = list[tuple[int, int]]  # per character, [start, end) in the original text
+_REACH = 40  # characters to look ahead, in both texts together, for the next agreement
+_AGREE = 4  # characters that must agree there
 _UNBROKEN = re.compile(r"\S+")
 
 
 def words_with_spans(text: str, split: Callable[[str], list[str]]) -> list[tuple[str, Spans]]:
-    """The words that `split` finds in the standardised text, each with the spans in `text` of its characters that are
-    not white space; for a line break, its own. Standardising moves nothing but white space, so all that can be
-    inexact is what ftfy repaired: see `aligned`."""
+    """The words that `split` finds in the standardised text, each with the spans in `text` of its non-space characters
+    (for a line break, its own). Standardising moves only white space, so only what ftfy repaired can be inexact: see
+    `aligned`."""
     fixed = ftfy.fix_text(text)
     spans = aligned(text, fixed)
     visible = [place for place, old in enumerate(fixed) for _ in DASHES.get(old, old) if not old.isspace()]
@@ -132,10 +134,11 @@ def words_with_spans(text: str, split: Callable[[str], list[str]]) -> list[tuple
 
 
 def aligned(old: str, new: str) -> Spans:
-    """For each character of `new`, a repaired `old`, what it stands for there.
+    """For each character of `new`, a repaired `old`, its span in `old`.
 
-    Exact wherever nothing was repaired. A repair gets the characters between the places where both texts agree: one
-    for one if there are as many, else word by word if there are as many words, else all together."""
+    Exact wherever nothing was repaired. A repair gets the characters between the places where both texts agree: one for
+    one if there are equally many, otherwise word by word if there are equally many words, otherwise all together.
+    """
     if old == new:
         return [(place, place + 1) for place in range(len(old))]
     spans: Spans = []
@@ -152,7 +155,7 @@ def aligned(old: str, new: str) -> Spans:
 
 
 def _agreement(old: str, new: str, i: int, j: int) -> tuple[int, int]:
-    """The nearest places from `i` and `j` on where both texts go on alike, at the latest the end of the line."""
+    """The nearest places from `i` and `j` on where both texts agree again, at the latest the end of the line."""
     for steps in range(1, _REACH):
         for ahead in range(steps + 1):
             a, b = i + steps - ahead, j + ahead
@@ -164,7 +167,7 @@ def _agreement(old: str, new: str, i: int, j: int) -> tuple[int, int]:
 
 
 def _spread(old: str, new: str, before: tuple[int, int], after: tuple[int, int]) -> Spans:
-    """The spans of new[after], which stands for old[before]."""
+    """The spans of new[after], which replaces old[before]."""
     (start, end), (first, last) = before, after
     if end - start == last - first:
         return [(place, place + 1) for place in range(start, end)]

@@ -1,10 +1,11 @@
-"""Learning a vocabulary from the user's own text, on a bounded sample so that memory does not grow with the corpus.
+"""Learns a vocabulary from the user's text, on a bounded sample, so that memory does not grow with the corpus.
 
-The sample is a uniform one of stretches of text, drawn while streaming: every stretch has a key that depends on the
-seed and its number only, and the lowest keys that fit the budget stay. The same text and seed give the same vocabulary.
+The sample is uniform over stretches of text and is drawn while streaming: every stretch has a key that depends only on
+the seed and its number, and the lowest keys that fit the budget are kept. The same text and seed give the same
+vocabulary.
 
-Learning merges takes up to minutes in one call of the `tokenizers` library, which does not say how far it has come. It
-works in a thread of its own, so that whoever waits can be told that it goes on, and can stop waiting.
+Learning merges can take minutes in one call of the `tokenizers` library, which reports no progress. It runs in its own
+thread, so that the caller can show that work goes on, and can cancel.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from foretext.text.tokenizers.unigram_training import learn_unigram
 from foretext.text.tokenizers.wordpiece import WordPiece, basic_splitter, wordpiece_from_pieces
 from foretext.text.words.word_list import WordList, counted_words
 
-_STRETCH = 50_000  # documents are sampled in stretches of at most so many characters, so that no long one dominates
-_ALPHABET_SHARE = 2  # at most 1/so much of a vocabulary of merges goes to single characters; Chinese has thousands
-_FIRST_MARK = "\U000f0000"  # private characters from here on; text that has them gets the unknown piece there
+_STRETCH = 50_000  # characters per stretch at most, so that no long document dominates the sample
+_ALPHABET_SHARE = 2  # at most 1/this of a merge vocabulary goes to single characters; Chinese has thousands
+_FIRST_MARK = "\U000f0000"  # private characters from here on; text that contains them gets the unknown piece
 _WAIT = 0.1  # seconds between two calls of `progress`
 
-Progress = Callable[[str, int, int], None]  # what is being done, how much is done, of how much (0: it is not known)
+Progress = Callable[[str, int, int], None]  # what is being done, how much is done, and of how much (0: unknown)
 
 
 def _no_progress(title: str, done: int, total: int) -> None:
@@ -48,17 +49,16 @@ def train_tokenizer(
     specials: tuple[str, ...] = (),
     progress: Progress = _no_progress,
 ) -> Tokenizer:
-    """A vocabulary of at most `config.size` ids, specials included (fewer where the text has no more pieces that occur
-    twice).
+    """A vocabulary of at most `config.size` ids, special tokens included (fewer if the text has no more pieces that
+    occur twice).
 
-    The specials are END, as the last id, for byte-bpe and char-bpe, and as the first ids BERT's for wordpiece, ALBERT's
-    for unigram (or `specials`, of which one is `<unk>`), ELMo's for words, the unknown word and END for word-list.
-    What is learned from is drawn by `seed`; of words with split "contractions" all documents are counted.
-    `progress` is called several times a second once the sample is drawn, in the caller's thread; what it raises ends
-    the work.
+    The special tokens are END, as the last id, for byte-bpe and char-bpe; as the first ids, BERT's for wordpiece,
+    ALBERT's for unigram (or `specials`, one of which is `<unk>`), ELMo's for words, and the unknown word and END for
+    word-list. `seed` draws the sample; words with split "contractions" are counted in all documents. Once the sample is
+    drawn, `progress` is called several times a second in the caller's thread; if it raises, the work ends.
     """
     kind = config.kind
-    refuse_if(kind not in KINDS, f"tokenizer kind {kind!r} is not known; choose one of {', '.join(KINDS)}")
+    refuse_if(kind not in KINDS, f"unknown tokenizer kind {kind!r}; choose one of {', '.join(KINDS)}")
     least = least_size(kind)
     refuse_if(config.size < least, f"a {kind} vocabulary needs at least {least} ids, not {config.size}")
     if kind == "words" and config.split == "contractions":
@@ -76,7 +76,7 @@ def least_size(kind: str) -> int:
 
 
 def specials_of(kind: str) -> tuple[str, ...]:
-    """Those that a newly trained vocabulary of this kind has."""
+    """The special tokens of a newly trained vocabulary of this kind."""
     own = {
         "wordpiece": wordpiece.SPECIALS,
         "unigram": unigram.SPECIALS,
@@ -87,11 +87,11 @@ def specials_of(kind: str) -> tuple[str, ...]:
 
 
 def _empty() -> UserError:
-    return UserError("the text to learn a vocabulary from is empty; give files with text in them")
+    return UserError("the text to learn a vocabulary from is empty; give files that contain text")
 
 
 def sample_stretches(documents: Iterable[str], budget: int, seed: int) -> list[str]:
-    """A uniform sample, in the order of the text, of stretches that hold at most `budget` characters together."""
+    """A uniform sample, in text order, of stretches with at most `budget` characters together."""
     return sampled(_stretches(documents), budget, seed)
 
 
@@ -105,7 +105,7 @@ def _stretches(documents: Iterable[str]) -> Iterator[str]:
 
 def _train_bytes(sample: list[str], config: TokenizerConfig, progress: Progress) -> ByteBPE:
     model = tokenizers.Tokenizer(tokenizers.models.BPE())
-    # The library's own GPT-2 expression; ours is the same one, and a test holds both against each other.
+    # The library's own GPT-2 expression; it equals ours, and a test compares the two.
     model.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=config.size - 1,
@@ -127,27 +127,27 @@ def _train_characters(sample: list[str], config: TokenizerConfig, progress: Prog
         sample, lambda text: [word.lower() for word in split(standardise(text)) if not word.isspace()], progress
     )
     marked, letters, alphabet = _mark(counts, size, last=True)
-    model = _learn_merges(texts, marked, alphabet, size - 3, size, progress)  # `<unk>`, the line break and END
+    model = _learn_merges(texts, marked, alphabet, size - 3, size, progress)  # 3 for `<unk>`, the line break and END
     written = str.maketrans({mark: letter + WORD_END for mark, letter in letters.items()})
     merges = [(left.translate(written), right.translate(written)) for left, right in _merges(model)]
     return char_bpe_from_merges([letter.translate(written) for letter in alphabet], merges, splitter)
 
 
 def _train_word_pieces(sample: list[str], config: TokenizerConfig, progress: Progress) -> WordPiece:
-    """The pairs that are merged are those of BPE, which is what the library's trainer for WordPiece does too."""
+    """Merges the pairs that BPE would merge, as the library's own WordPiece trainer does."""
     lower, size = config.lower, config.size
     texts, counts = _words(sample, basic_splitter(lower), progress)
-    if not counts:  # as in Thai, which has no spaces
+    if not counts:  # for example Thai, which has no spaces
         raise UserError(
             f"the text to learn a vocabulary from is empty, or has no word of at most {wordpiece.LONGEST_WORD} "
-            "characters, which wordpiece needs; give other text, or take --set tokenizer.kind=unigram"
+            "characters, which wordpiece needs; give other text, or use --set tokenizer.kind=unigram"
         )
     marked, letters, alphabet = _mark(counts, size, last=False)
     room = size - len(wordpiece.SPECIALS)
     model = _learn_merges(texts, marked, alphabet, room, size, progress)
     products = [*alphabet, *(left + right for left, right in _merges(model))]
     pieces = [letters[text[0]] + text[1:] if text[0] in letters else wordpiece.INSIDE + text for text in products]
-    # What is left goes to further characters that are words of their own, as every Chinese one is.
+    # The rest goes to more characters that are words of their own, as every Chinese one is.
     rare = [word for word in counts.keys() - set(pieces) if len(word) == 1 and counts[word] > 1]
     rare.sort(key=lambda word: (-counts[word], word))
     return wordpiece_from_pieces([*pieces, *rare[: room - len(pieces)]], lower)
@@ -170,10 +170,10 @@ def _train_unigram(
 def _words(
     sample: list[str], split: Callable[[str], list[str]], progress: Progress
 ) -> tuple[list[list[str]], Counter[str]]:
-    """The words of each text, and how often each occurs in all."""
+    """The words of each text, and how often each occurs in all texts."""
     texts: list[list[str]] = []
     counts: Counter[str] = Counter()
-    known: dict[str, str] = {}  # a word is held once, however often it stands in the text
+    known: dict[str, str] = {}  # holds each word once, however often it occurs
     for number, text in enumerate(sample):
         progress("splitting words", number, len(sample))
         texts.append([known.setdefault(word, word) for word in split(text)])
@@ -182,12 +182,12 @@ def _words(
 
 
 def _mark(counts: Counter[str], size: int, last: bool) -> tuple[dict[str, str], dict[str, str], list[str]]:
-    """The words with a private character in the place of their first or `last` letter, the letters that these
-    characters stand for, and the alphabet, sorted.
+    """The words with their first or `last` letter replaced by a private character, the letters behind these characters,
+    and the sorted alphabet.
 
-    The library's trainer numbers symbols with a mark of their own (`</w>` behind, `##` before) in the random order of a
-    hash table, and breaks ties by number. With a private character in the place of each of them it has one sorted
-    alphabet, and the result is repeatable."""
+    The library's trainer numbers marked symbols (`</w>` after, `##` before) in the random order of a hash table, and
+    breaks ties by number. With a private character instead, it has one sorted alphabet, and the result is reproducible.
+    """
     found: Counter[str] = Counter()
     for word, count in counts.items():
         for letter in word:
@@ -226,7 +226,7 @@ def _learn_merges(
 
 
 class _Stopped(Exception):
-    """Ends the library's reading from within; nobody is there to see it."""
+    """Ends the library's reading from within; it is always caught."""
 
 
 def _train(
@@ -236,8 +236,8 @@ def _train(
     size: int,
     progress: Progress,
 ) -> None:
-    """`train_from_iterator` in a thread. If `progress` raises while words are counted, that ends; the learning after it
-    cannot be ended, but its result is thrown away, and it does not keep the process from ending."""
+    """`train_from_iterator` in a thread. If `progress` raises while words are counted, the counting stops. Learning
+    merges cannot be stopped, but its result is discarded, and it does not keep the process alive."""
     given, stopped = 0, False
     failures: list[BaseException] = []
 
@@ -275,7 +275,7 @@ def _train(
 
 def _merges(model: tokenizers.Tokenizer) -> list[tuple[str, str]]:
     merges = json.loads(model.to_str())["model"]["merges"]
-    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]  # older versions write texts
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in merges]  # older versions write strings
     return [(left, right) for left, right in pairs]
 
 

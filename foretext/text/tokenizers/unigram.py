@@ -1,16 +1,16 @@
-"""SentencePiece's unigram model, as ALBERT and XLNet use it: of all ways to cut a word into pieces the most probable.
+"""SentencePiece's unigram model, as in ALBERT and XLNet: of all ways to cut a word into pieces, the most probable.
 
-A text is cleaned (`` and '' become ", compatibility forms their plain ones, accents go, letters are lower-cased if the
-vocabulary is), split at white space, and each word gets a `▁` in front. Characters that the vocabulary does not have
-are `<unk>`, neighbours together. Nothing of this can be undone, so it is not `lossless`.
+A text is cleaned (`` and '' become ", compatibility characters become plain ones, accents are stripped, and letters are
+lower-cased if the vocabulary is) and split at white space; each word gets a leading `▁`. Characters outside the
+vocabulary are `<unk>`, adjacent ones together. This cannot be undone, so it is not `lossless`.
 
-The work is done by the `tokenizers` library, in the order in which `transformers` has it. A piece that ends in a digit
-and a comma (`▁2010,`) is cut again without its comma, as the released code does it: `▁2010` and `,`. transformers'
-converter makes such pieces so improbable that they are not chosen, which differs in a few numbers (1,234); its plain
+The `tokenizers` library does the work, in the same order as `transformers`. A piece that ends in a digit and a comma
+(`▁2010,`) is cut again without its comma, as in the released code: `▁2010` and `,`. transformers' converter instead
+makes such pieces too improbable to be chosen, which gives other ids for a few numbers (1,234); its plain
 `AlbertTokenizer` does neither.
 
-A file's specials are its control symbols, its unknown one, and those of the user that are written in brackets; other
-symbols of the user (ALBERT has ( ) " - . – £ €) are ordinary pieces. Encoding gives none of the specials but `<unk>`.
+The special tokens of a file are its control symbols, its unknown symbol, and user symbols in brackets; other user
+symbols (ALBERT has ( ) " - . – £ €) are ordinary pieces. Encoding produces no special token except `<unk>`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from foretext.text.tokenizers.published import UNKNOWN as UNKNOWN_TYPE
 from foretext.text.tokenizers.wordpiece import Engine
 
 SPACE = "▁"
-SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's, with which a trained vocabulary begins too
+SPECIALS = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")  # ALBERT's; a trained vocabulary begins with them too
 XLNET_SPECIALS = ("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>")
 UNKNOWN = "<unk>"
 
@@ -51,7 +51,7 @@ UNKNOWN = "<unk>"
 class Cleaning:
     lower: bool
     strip_accents: bool
-    charmap: bytes  # SentencePiece's own table of replacements; empty: NFKC and its rules for spaces, by the library
+    charmap: bytes  # SentencePiece's own table of replacements; empty: the library's NFKC and rules for spaces
 
     def normalizer(self) -> normalizers.Normalizer:
         steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -67,7 +67,7 @@ class Cleaning:
 
 
 class Unigram(Tokenizer):
-    """`pieces` in the order of their ids, the specials among them, each with its log probability."""
+    """`pieces` in the order of their ids, special tokens included, each with its log probability."""
 
     kind = "unigram"
     ends = ("[SEP]", "<sep>", "</s>", END)
@@ -90,14 +90,14 @@ class Unigram(Tokenizer):
         self._recut = self._numbers_before_commas()
 
     def _make_engine(self) -> Engine:
-        # Words have no space inside, so nothing in a text is ever one of the specials.
+        # Words contain no spaces, so no text ever contains one of the special tokens.
         pieces = [f" {piece}" if id in self._names else piece for id, piece in enumerate(self.pieces)]
         model = models.Unigram(list(zip(pieces, self.scores)), self._unknown, False)
         split = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
         return Engine(model, self.cleaning.normalizer(), pre_tokenizers.Sequence(split))
 
     def _numbers_before_commas(self) -> dict[int, list[int]]:
-        """What stands for each piece that ends in a digit and a comma: the number cut anew, and the comma."""
+        """The replacement of each piece that ends in a digit and a comma: the number cut again, and the comma."""
         found: dict[int, list[int]] = {}
         chosen = [id for id, piece in enumerate(self.pieces) if piece[-1] == "," and piece[-2:-1].isdigit()]
         if not chosen:
@@ -123,7 +123,7 @@ class Unigram(Tokenizer):
         return [np.array(self._cut_numbers(ids), dtype=np.uint32) for ids in self._engine.encode_many(texts)]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
-        """A `▁` stands for no character of its own: alone, it has nothing, just before its word."""
+        """`▁` stands for no character: as a piece by itself its span is empty, just before its word."""
         found, spans = self._engine.encode_with_offsets(text)
         ids: list[int] = []
         offsets: Offsets = []
@@ -174,12 +174,12 @@ class Unigram(Tokenizer):
         scores: Any = data.get("scores")
         refuse_if(
             not isinstance(scores, list) or len(scores) != len(pieces) or not all(map(_score, scores)),
-            f"{where}: field 'scores' must be a list of a number for each piece",
+            f"{where}: field 'scores' must be a list with one number for each piece",
         )
         unknown: Any = data.get("unknown")
         refuse_if(
             not isinstance(unknown, str) or unknown not in specials,
-            f"{where}: field 'unknown' must name one of the specials",
+            f"{where}: field 'unknown' must name one of the special tokens",
         )
         try:
             charmap = base64.b64decode(data["charmap"], validate=True)
@@ -191,8 +191,8 @@ class Unigram(Tokenizer):
 
     @classmethod
     def from_published(cls, model: SentencePieceModel, lower: bool | None, where: str) -> Unigram:
-        """The model in a published `.model` file. `lower` None: lower-cased if no piece is changed by lower-casing,
-        which is right for ALBERT (lower-cased) and XLNet (cased); both strip accents."""
+        """The model in a published `.model` file. `lower` None: lower-cased if lower-casing changes no piece, which is
+        right for ALBERT (lower-cased) and XLNet (cased); both strip accents."""
         specials = {
             piece: id
             for id, (piece, kind) in enumerate(zip(model.pieces, model.types))
@@ -201,7 +201,7 @@ class Unigram(Tokenizer):
         unknown = model.pieces[model.types.index(UNKNOWN_TYPE)]
         refuse_if(
             len(specials) == len(model.pieces),
-            f"{where}: it has no piece that a text could have; get the published file again",
+            f"{where}: none of its pieces can occur in a text; get the published file again",
         )
         chosen = written_lower(piece for piece in model.pieces if piece not in specials) if lower is None else lower
         return cls(model.pieces, model.scores, specials, Cleaning(chosen, True, model.charmap), unknown)
@@ -210,7 +210,7 @@ class Unigram(Tokenizer):
 def unigram_from_pieces(
     pieces: Sequence[tuple[str, float]], cleaning: Cleaning, specials: Sequence[str] = SPECIALS
 ) -> Unigram:
-    """A newly trained tokenizer: the specials, then the pieces."""
+    """A newly trained tokenizer: the special tokens, then the pieces."""
     texts = [*specials, *(piece for piece, _ in pieces)]
     scores = [*(0.0 for _ in specials), *(score for _, score in pieces)]
     assert len(set(texts)) == len(texts)

@@ -1,13 +1,13 @@
-"""Learning a unigram vocabulary (Kudo, 2018): start with far too many pieces, drop those that are missed least.
+"""Learns a unigram vocabulary (Kudo, 2018): start with far too many pieces, then drop those that matter least.
 
-The `tokenizers` library has a trainer for this, but its result changes from run to run: it adds up probabilities in
-the random order of a hash table, over as many threads as there are, and breaks ties as they come. So it is done here,
-with arrays, in one fixed order: the same text gives the same vocabulary.
+The `tokenizers` library has a trainer for this, but its result changes from run to run: it adds up probabilities in the
+random order of a hash table, over all available threads, and breaks ties arbitrarily. This one uses arrays in one fixed
+order: the same text gives the same vocabulary.
 
-Words are cut into runs that no piece may leave: letters, digits, signs, and stretches of a script without spaces; the
-mark `▁` goes with the first run. The lattice of a run (every way to cut it) is a row of numbers, one for each stretch
-of it: the piece that the stretch spells, or -1. Runs of one length lie together, so that a step over all of them is a
-few operations on arrays.
+Words are split into runs that no piece may cross: letters, digits, symbols, and stretches of a script without spaces;
+the mark `▁` belongs to the first run. The lattice of a run (every way to cut it) is a row of numbers, one per stretch
+of it: the piece that the stretch spells, or -1. Runs of one length are stored together, so that a step over all of them
+takes a few array operations.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from foretext.text.tokenizers.base import UNSPACED
 
 LONGEST_PIECE = 16
 _LONGEST_RUN = 24  # longer runs are cut
-_LETTERS = 1_000_000  # of different runs that are learned from, the most frequent ones first
-_ALPHABET_SHARE = 2  # at most 1/so much of the vocabulary goes to single characters; Chinese has thousands
-_SEEDS = 16  # times as many pieces to begin with as to end with
-_KEPT = 0.75  # part of the pieces that one round of dropping leaves
-_SPARE = 1.1  # times as many pieces as wanted before the last choice, which is by probability alone
-_LEAST = 0.5  # expected occurrences below which a piece goes at once
+_LETTERS = 1_000_000  # of distinct runs to learn from, most frequent first
+_ALPHABET_SHARE = 2  # at most 1/this of the vocabulary goes to single characters; Chinese has thousands
+_SEEDS = 16  # initial pieces, as a multiple of the final number
+_KEPT = 0.75  # share of the pieces that one round of dropping keeps
+_SPARE = 1.1  # pieces before the last selection, which is by probability alone, as a multiple of the final number
+_LEAST = 0.5  # a piece with fewer expected occurrences is dropped at once
 _EVERY = 20_000  # words or runs between two calls of `tell`
 
 _RUN = regex.compile(
     rf"▁?(?:[{UNSPACED}][{UNSPACED}\p{{M}}]*|(?:(?![{UNSPACED}])[\p{{L}}\p{{M}}])+|\p{{N}}+|[^\p{{L}}\p{{M}}\p{{N}}▁]+)|▁"
 )
 
-_Alive = tuple[str, int, Sequence[int]]  # a run, its count, and the places at which a frequent stretch can begin
-Tell = Callable[[], None]  # called several times a second; what it raises ends the work
+_Alive = tuple[str, int, Sequence[int]]  # a run, its count, and the places where a frequent stretch can begin
+Tell = Callable[[], None]  # called several times a second; if it raises, the work ends
 
 
 @dataclass(frozen=True)
 class _Runs:
-    """Runs of one length. The stretches of a run come by their end, and of those with one end the shortest first."""
+    """Runs of one length. The stretches of a run are sorted by their end, and for one end by length, shortest first."""
 
     length: int
     counts_N: np.ndarray
@@ -57,7 +57,7 @@ class _Runs:
         return slice(first, first + min(end, LONGEST_PIECE))
 
     def of_start(self, start: int) -> list[int]:
-        """The stretches that begin at `start`, the shortest first."""
+        """The stretches that begin at `start`, shortest first."""
         ends = range(start + 1, min(start + LONGEST_PIECE, self.length) + 1)
         return [_before(end) + end - start - 1 for end in ends]
 
@@ -70,7 +70,7 @@ def _before(end: int) -> int:
 
 
 def learn_unigram(words: Mapping[str, int], size: int, tell: Tell) -> list[tuple[str, float]]:
-    """At most `size` pieces with their log probabilities, the most probable first, from words and their counts."""
+    """At most `size` pieces with their log probabilities, most probable first, from words and their counts."""
     letters, runs = _runs(words, size // _ALPHABET_SHARE, tell)
     pieces, weights = _seeds(runs, letters, size * _SEEDS, tell)
     lattices = _lattices(runs, pieces, tell)
@@ -90,7 +90,7 @@ def learn_unigram(words: Mapping[str, int], size: int, tell: Tell) -> list[tuple
         scores = scores[kept]
     ranked = sorted(zip(scores[singles:].tolist(), pieces[singles:]), key=lambda entry: (-entry[0], entry[1]))
     chosen = [*zip(scores[:singles].tolist(), pieces[:singles]), *ranked[: size - singles]]
-    # Rounded, so that the last bit of a processor's logarithm does not make another vocabulary.
+    # Rounded, so that the last bit of a processor's logarithm cannot change the vocabulary.
     return sorted(((piece, round(score, 6)) for score, piece in chosen), key=lambda entry: (-entry[1], entry[0]))
 
 
@@ -98,7 +98,7 @@ def learn_unigram(words: Mapping[str, int], size: int, tell: Tell) -> list[tuple
 
 
 def _runs(words: Mapping[str, int], most_letters: int, tell: Tell) -> tuple[dict[str, int], dict[str, int]]:
-    """Single characters with their counts, sorted, and runs of them with theirs."""
+    """Single characters with their counts, sorted, and runs with theirs."""
     letters: Counter[str] = Counter()
     cut: Counter[str] = Counter()
     for number, (word, count) in enumerate(words.items()):
@@ -124,15 +124,15 @@ def _runs(words: Mapping[str, int], most_letters: int, tell: Tell) -> tuple[dict
 
 
 def _shuffled(run: str) -> bytes:
-    """A key that puts runs of one count into an order that has nothing to do with the alphabet."""
+    """A key that orders runs of equal count independently of the alphabet."""
     return hashlib.blake2b(run.encode("utf-8"), digest_size=8).digest()
 
 
 def _seeds(runs: Mapping[str, int], letters: Mapping[str, int], most: int, tell: Tell) -> tuple[list[str], np.ndarray]:
-    """The single characters, then the stretches that occur at least twice and hold the most text, with weights.
+    """The single characters, then the stretches that occur at least twice and cover the most text, with weights.
 
-    A stretch can only be frequent if it is so without its first and without its last character: lengths are gone
-    through one by one, and of each run only the places where that still holds are kept.
+    A stretch is frequent only if it is frequent without its first and without its last character. So lengths are
+    processed one by one, keeping for each run only the places where that still holds.
     """
     found: list[tuple[int, str]] = []
     alive: list[_Alive] = [(run, count, range(len(run))) for run, count in runs.items()]
@@ -153,7 +153,7 @@ def _seeds(runs: Mapping[str, int], letters: Mapping[str, int], most: int, tell:
 
 
 def _still_frequent(alive: list[_Alive], length: int, frequent: Mapping[str, int]) -> list[_Alive]:
-    """The places of each run at which a stretch of this length begins that is frequent; runs with one of them go."""
+    """For each run, the places where a frequent stretch of this length begins; runs without one are dropped."""
     going: list[_Alive] = []
     for run, count, starts in alive:
         begins = (start for start, following in pairwise(starts) if following == start + 1)
@@ -182,7 +182,7 @@ def _lattices(runs: Mapping[str, int], pieces: Sequence[str], tell: Tell) -> lis
 
 
 def _improved(lattices: Sequence[_Runs], scores: np.ndarray, singles: int) -> tuple[np.ndarray, np.ndarray]:
-    """New scores of the pieces that are kept, and which these are; single characters always are."""
+    """New scores for the pieces that are kept, and which these are; single characters are always kept."""
     expected = sum((_expected(runs, scores) for runs in lattices), np.zeros(len(scores)))
     kept = expected >= _LEAST
     kept[:singles] = True
@@ -191,8 +191,8 @@ def _improved(lattices: Sequence[_Runs], scores: np.ndarray, singles: int) -> tu
 
 
 def _expected(runs: _Runs, scores: np.ndarray) -> np.ndarray:
-    """How often each piece is to be expected over all ways to cut the runs: forwards, backwards, together."""
-    weights_NS = np.append(scores, -np.inf)[runs.ids_NS]  # -1 is the last one
+    """The expected count of each piece over all ways to cut the runs: forward pass, backward pass, both combined."""
+    weights_NS = np.append(scores, -np.inf)[runs.ids_NS]  # -1 indexes the last entry
     forward_NL = np.zeros((len(runs.counts_N), runs.length + 1))
     backward_NL = np.zeros_like(forward_NL)
     for end in range(1, runs.length + 1):
@@ -211,13 +211,13 @@ def _expected(runs: _Runs, scores: np.ndarray) -> np.ndarray:
 
 
 def _ways(runs: _Runs, weights_NS: np.ndarray, reached_NL: np.ndarray, end: int) -> np.ndarray:
-    """The score of each way to come to `end` by one stretch, the shortest first."""
+    """The score of each way to reach `end` with one more stretch, shortest first."""
     weights = weights_NS[:, runs.of_end(end)]
     return weights + reached_NL[:, end - weights.shape[1] : end][:, ::-1]
 
 
 def _log_sum(ways: np.ndarray) -> np.ndarray:
-    top = ways.max(axis=1, keepdims=True)  # finite: a single character is always a way
+    top = ways.max(axis=1, keepdims=True)  # finite: a single character is always possible
     return (top + np.log(np.exp(ways - top).sum(axis=1, keepdims=True)))[:, 0]
 
 
@@ -227,9 +227,10 @@ def _log_sum(ways: np.ndarray) -> np.ndarray:
 def _missed_most(
     lattices: Sequence[_Runs], own: Sequence[_Runs], scores: np.ndarray, singles: int, most: int
 ) -> np.ndarray:
-    """Which pieces to keep, `most` of them: those without which the text would lose the most probability.
+    """The `most` pieces to keep: those whose removal would lower the text's probability the most.
 
-    Without a piece its occurrences would be cut as the piece itself is cut by the others."""
+    Without a piece, each of its occurrences would be cut as the other pieces cut the piece itself.
+    """
     used = np.zeros(len(scores))
     for runs in lattices:
         for rows, ids in _best_cut(runs, scores, whole=True):
@@ -253,7 +254,7 @@ def _missed_most(
 
 
 def _best_cut(runs: _Runs, scores: np.ndarray, whole: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The most probable cut of every run, from its end on: rows, and the piece of each. `whole`: a run may be one
+    """The most probable cut of every run, from its end: rows, and the piece of each. `whole`: a run may be one
     piece."""
     weights_NS = np.append(scores, -np.inf)[runs.ids_NS]
     if not whole:
@@ -278,7 +279,7 @@ def _best_cut(runs: _Runs, scores: np.ndarray, whole: bool) -> Iterator[tuple[np
 def _only(
     kept: np.ndarray, pieces: Sequence[str], lattices: Sequence[_Runs], own: Sequence[_Runs]
 ) -> tuple[list[str], list[_Runs], list[_Runs]]:
-    """Pieces and lattices with the kept pieces alone, renumbered."""
+    """Pieces and lattices restricted to the kept pieces, renumbered."""
     if kept.all():
         return list(pieces), list(lattices), list(own)
     new = np.full(len(kept) + 1, -1, dtype=np.int32)  # -1 stays -1

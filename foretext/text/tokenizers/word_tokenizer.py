@@ -1,12 +1,12 @@
-"""A vocabulary of whole words, for models that read words by vectors that were learned elsewhere (CoVe).
+"""A vocabulary of whole words, for models that read words through given vectors (CoVe).
 
-Text is split by the rules of `splitters.py`, a script without spaces into its characters. A word is looked up as it is
-written and, if it is not there, in lower case, so that the same rule serves vectors with capitals and without; one that
-is not there either is `<unk>`. Nothing is cleaned or lower-cased otherwise. Ids 0 and 1 are `<unk>` and the end of a
-document, then come the words.
+Text is split by the rules of `splitters.py`; in a script without spaces, into characters. A word is looked up as
+written and, if it is missing, in lower case, so that one rule serves vectors with and without capitals. A word that is
+missing in both forms is `<unk>`. Nothing else is cleaned or lower-cased. Ids 0 and 1 are `<unk>` and the end of a
+document; the words follow.
 
-A translation is written in words of another language. Where there are such, they are kept here too, as `targets`: both
-vocabularies are one file of a run and have one fingerprint, so that neither is ever used without the other.
+Translations are written in words of another language. These are stored here too, as `targets`: both vocabularies are
+one file of a run with one fingerprint, so neither is ever used without the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPECIALS = (UNKNOWN, END)
 
 
 class WordTokenizer(Tokenizer):
-    """`pieces` in the order of their ids, the specials among them."""
+    """`pieces` in the order of their ids, special tokens included."""
 
     kind = "word-list"
 
@@ -36,16 +36,16 @@ class WordTokenizer(Tokenizer):
 
     @property
     def target_words(self) -> WordList:
-        """The words that translations are made of; UserError where there are none."""
+        """The words that translations are made of; UserError if there are none."""
         if self.targets is None:
             raise UserError(
-                "this vocabulary has no words to translate into; it was not made from parallel text (pretrain --source "
-                "FILE --target FILE)"
+                "this vocabulary has no words to translate into, since it was not made from parallel text (pretrain "
+                "--source FILE --target FILE)"
             )
         return self.targets
 
     def lookup(self, words: Iterable[str]) -> list[int]:
-        """The ids of words that are split already."""
+        """The ids of words that are already split."""
         ids, unknown = self._ids, self.specials[UNKNOWN]
         return [ids[word] if word in ids else ids.get(word.lower(), unknown) for word in words]
 
@@ -64,7 +64,7 @@ class WordTokenizer(Tokenizer):
         return self._json
 
     @cached_property
-    def _json(self) -> str:  # large, and asked for again and again
+    def _json(self) -> str:  # a large string, needed repeatedly
         return super().to_json()
 
     def _data(self) -> dict[str, Any]:
@@ -82,12 +82,12 @@ def _checked_targets(words: Any, where: str) -> WordList:
         not isinstance(words, list) or not all(isinstance(word, str) for word in words),
         f"{where}: field 'targets' must be a list of words",
     )
-    refuse_if(len(set(words)) != len(words), f"{where}: field 'targets' has a word twice")
+    refuse_if(len(set(words)) != len(words), f"{where}: field 'targets' contains a word twice")
     return WordList(tuple(words))
 
 
 def word_tokenizer(words: Iterable[str], targets: WordList | None = None) -> WordTokenizer:
-    """A new vocabulary; words that are nothing, or named like a special, are left out."""
+    """A new vocabulary; words that are empty or equal a special token are left out."""
     whole = [*SPECIALS, *(word for word in words if word and word not in SPECIALS)]
     return WordTokenizer(whole, {name: id for id, name in enumerate(SPECIALS)}, targets)
 
@@ -98,6 +98,6 @@ def words_of(text: str) -> list[str]:
 
 
 def _words(text: str) -> list[tuple[str, int, int]]:
-    """The words of a text and where they stand in it; a line break is none."""
+    """The words of a text and their offsets; a line break is not a word."""
     found = ((match.group(), match.start(), match.end()) for match in WORD_OR_CHARACTER.finditer(text))
     return [one for one in found if not one[0].isspace()]

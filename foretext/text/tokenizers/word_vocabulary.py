@@ -1,18 +1,18 @@
-"""A vocabulary of whole words, for systems that are older than pieces of words (ELMo).
+"""A vocabulary of whole words, for systems older than subword pieces (ELMo).
 
-A word has an id or is unknown, and signs are words. Three ways to find words: `signs` splits as BERT does, so that a
-text can be as people write it; `spaces` takes what stands between white space, for models whose words were split by
-another program (published ELMo); `contractions` splits in lower case, with `do n't` for `don't`, as word vectors are
-learned (`text/words/splitting.py`). After the specials the most frequent word comes first, as a sampled softmax needs
-it (`nn/recurrent/bilm.py`).
+A word has an id or is unknown; punctuation signs are words. There are three ways to split: `signs` splits like BERT,
+for ordinary text; `spaces` splits at white space, for models whose text another program has split (published ELMo);
+`contractions` splits in lower case, with `do n't` for `don't`, as for learning word vectors
+(`text/words/splitting.py`). After the special tokens come the words, most frequent first, as a sampled softmax needs it
+(`nn/recurrent/bilm.py`).
 
-A trunk that reads words by their characters can read any word. It asks for that when it is built (`number_unknown`):
-from then on words that the vocabulary does not have are numbered from `size` on, in the order in which they are met,
-and `piece` gives them back, so that fine-tuning, prediction and features have nothing to do for it. Such a number holds
-for this object only: token shards keep `unknown` in its place.
+A trunk that reads words by their characters can read any word. When it is built it calls `number_unknown`: from then
+on, words outside the vocabulary get numbers from `size` on, in the order of their appearance, and `piece` returns them,
+so fine-tuning, prediction and features need no special case. Such a number is valid for this object only: token shards
+store `unknown` instead.
 
-ELMo predicts frequent words and reads all of them: give it more words than are to be predicted, and the number of these
-as `objective.targets`.
+ELMo predicts frequent words and reads all words: give it more words than it should predict, and set `objective.targets`
+to the number that it should.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from foretext.text.words.splitting import split_with_places, split_words
 from foretext.text.words.word_list import WordList, counted_words
 
 UNKNOWN = "<UNK>"
-SPECIALS = (END, UNKNOWN)  # of a trained vocabulary: what stands after a document, and what it does not have
-PUBLISHED_SPECIALS = (END, BEGIN, UNKNOWN)  # of published ELMo, whose sentences have a begin too
+SPECIALS = (END, UNKNOWN)  # of a trained vocabulary: the end of a document, and unknown words
+PUBLISHED_SPECIALS = (END, BEGIN, UNKNOWN)  # of published ELMo, whose sentences also have a begin token
 Split = Literal["signs", "spaces", "contractions"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-LEAST_WORDS = 2  # of a vocabulary that vectors are learned of
-MOST_COUNTED = 4_000_000  # different words that are counted at a time; of more, the rarest are forgotten
+LEAST_WORDS = 2  # for learning vectors
+MOST_COUNTED = 4_000_000  # distinct words counted at a time; above this, the rarest are forgotten
 
 
 class Words(Tokenizer):
-    """`pieces` in the order of their ids, the specials among them."""
+    """`pieces` in the order of their ids, special tokens included."""
 
     kind = "words"
     ends = (END,)
@@ -59,10 +59,10 @@ class Words(Tokenizer):
         super().__init__(pieces, specials, specials[UNKNOWN])
         self.lower, self.split = lower, split
         self._numbers = False
-        self._met: dict[str, int] = {}  # words that are not among the pieces, and their numbers
-        self._words: list[str] = []  # the same in the order of these
+        self._met: dict[str, int] = {}  # words outside the vocabulary, and their numbers
+        self._words: list[str] = []  # the same, in the order of these numbers
         self._numbering = threading.Lock()
-        # A special is no word to the engine, except the one that it gives by itself.
+        # To the engine, no special token is a word, except the unknown one, which it produces itself.
         ids = {piece: id for id, piece in enumerate(pieces) if id == self.unknown or id not in self._names}
         model = tokenizers.models.WordLevel(vocab=ids, unk_token=UNKNOWN)
         self._ids = ids if split == "contractions" else {}
@@ -73,7 +73,7 @@ class Words(Tokenizer):
         )
 
     def number_unknown(self) -> None:
-        """From now on words that it does not have get numbers of their own."""
+        """From now on, words outside the vocabulary get numbers of their own."""
         self._numbers = True
 
     def encode(self, text: str) -> list[int]:
@@ -108,12 +108,12 @@ class Words(Tokenizer):
         return self.encode_with_offsets(text)[0] if self._numbers and self.unknown in ids else ids
 
     def _number(self, written: str) -> int:
-        """The number of a word that the vocabulary does not have."""
+        """The number of a word outside the vocabulary."""
         word = self._normalizer.normalize_str(written).strip()
         if not word:
             assert self.unknown is not None
             return self.unknown
-        with self._numbering:  # two threads that meet a word give it one number
+        with self._numbering:  # two threads that see a word must give it the same number
             if word not in self._met:
                 self._words.append(word)
                 self._met[word] = self.size + len(self._words) - 1
@@ -145,20 +145,20 @@ class Words(Tokenizer):
 
 
 def words_of(words: Sequence[str], lower: bool, split: Split = "signs", names: Sequence[str] = SPECIALS) -> Words:
-    """A vocabulary of these words behind the specials."""
+    """A vocabulary of these words, after the special tokens."""
     whole = [*names, *(word for word in words if word not in names)]
     return Words(whole, {name: id for id, name in enumerate(names)}, lower, split)
 
 
 def learn_words(sample: Sequence[str], config: TokenizerConfig, progress: Callable[[str, int, int], None]) -> Words:
-    """At most `config.size` ids, specials included, of the most frequent words of a sample that it has at least
-    `config.least` times; of equally frequent ones the first in the order of their letters."""
+    """At most `config.size` ids, special tokens included: the most frequent words of a sample that occur at least
+    `config.least` times; ties in alphabetical order."""
     counts = counted_words(sample, basic_splitter(config.lower), progress)
     found = WordList.of_counts(counts, config.size - len(SPECIALS), config.least).words
-    if not found:  # as in Thai, which has no spaces
+    if not found:  # for example Thai, which has no spaces
         raise UserError(
             f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
-            "or take --set tokenizer.kind=unigram"
+            "or use --set tokenizer.kind=unigram"
         )
     return words_of(found, config.lower)
 
@@ -169,8 +169,8 @@ def count_words(
     least: int,
     progress: Callable[[str, int, int], None] = lambda title, done, total: None,
 ) -> Words:
-    """At most `size` ids, specials included, of the words that occur at least `least` times in all of the texts, which
-    are read once and not kept; the most frequent first. Words are those of `split_words`."""
+    """At most `size` ids, special tokens included: the most frequent words that occur at least `least` times in all the
+    texts, most frequent first. The texts are read once and not kept. Words are those of `split_words`."""
     counts: Counter[str] = Counter()
     forgotten = 0
     for text in texts:
@@ -181,7 +181,7 @@ def count_words(
     found = WordList.of_counts(counts, size - len(SPECIALS), least).words
     if len(found) < LEAST_WORDS:
         raise UserError(
-            f"the text has {len(found)} words that occur {least} times or more, of {sum(counts.values()):,} in all; "
+            f"the text has {len(found)} words that occur at least {least} times, of {sum(counts.values()):,} in all; "
             "give more text, or --set tokenizer.least=1"
         )
     progress("counting words", 1, 1)

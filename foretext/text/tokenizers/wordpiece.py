@@ -1,18 +1,17 @@
-"""BERT's WordPiece: clean, split into words and signs, then take the longest known piece again and again.
+"""BERT's WordPiece: clean, split into words and signs, then repeatedly take the longest known piece.
 
-Cleaning drops control characters, sets every Chinese character apart and, in a lower-cased vocabulary, lower-cases and
-strips accents. A piece inside a word begins with `##`. A word that the pieces do not cover, or of over 100 characters,
-is `[UNK]` as a whole, and case and spacing are lost: not `lossless`.
+Cleaning drops control characters, separates every Chinese character and, in a lower-cased vocabulary, lower-cases and
+strips accents. A piece inside a word begins with `##`. A word that the pieces cannot cover, or of over 100 characters,
+becomes one `[UNK]`, and case and spacing are lost: not `lossless`.
 
-Ids are those of the `tokenizers` library, which does the work, and so of `transformers`. It differs from the released
+The `tokenizers` library does the work, so ids are those of `transformers`. It differs from the released
 `tokenization.py` in two small ways: a capital sigma at a word's end becomes σ, not ς, and private and unassigned
-characters are dropped as control characters are.
+characters are dropped like control characters.
 
-The pipeline of the `tokenizers` library that WordPiece and unigram share: cleaning, splitting, and the model.
-
-No special token is registered in it, so text that spells one stays text. Long texts are cut where a word follows a
-space or a line break. That changes no id, because both models see one word at a time, and it bounds memory: the
-library keeps some hundred bytes for each character.
+`Engine` is the pipeline that WordPiece and unigram share: cleaning, splitting, and the model. No special token is
+registered in it, so text that spells one stays text. Long texts are cut where a word follows a space or a line break.
+This changes no id, because both models see one word at a time, and it bounds memory: the library keeps some hundred
+bytes per character.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from foretext.text.tokenizers.base import (
     written_lower,
 )
 
-STRETCH = 100_000  # characters at a time, and whatever follows up to the next word
+STRETCH = 100_000  # characters at a time, plus the rest up to the next word
 _BORDER = re.compile(r"(?<=[ \n])(?=\w)")
-# What cleaning drops at the beginning of a text. The library's alignment loses count if it has to drop it itself.
+# Characters that cleaning drops at the beginning of a text. The library's alignment is off if it drops them itself.
 _DROPPED = re.compile(r"[\x01-\x1f\x7f\s]*")
 
 
 class Engine:
-    """`normalizer` cleans, `pre_tokenizer` splits into words, `model` makes ids out of each."""
+    """`normalizer` cleans, `pre_tokenizer` splits into words, `model` turns each into ids."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class Engine:
         return self._pipeline.encode(encodable(text), add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text; the library takes all cores, unless TOKENIZERS_PARALLELISM says otherwise."""
+        """The ids of each text. The library uses all cores, unless TOKENIZERS_PARALLELISM says otherwise."""
         cut = [[part for _, part in stretches(encodable(text))] for text in texts]
         every = [part for parts in cut for part in parts]
         found = iter(self._pipeline.encode_batch_fast(every, add_special_tokens=False))
@@ -84,7 +83,7 @@ class Engine:
 
 
 def stretches(text: str) -> Iterator[tuple[int, str]]:
-    """A text in parts that can be encoded apart, each with the place where it begins."""
+    """Parts of a text that can be encoded separately, each with the place where it begins."""
     start = 0
     while len(text) - start > STRETCH:
         border = _BORDER.search(text, start + STRETCH)
@@ -96,8 +95,8 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _tidied(offsets: Offsets, text: str) -> Offsets:
-    """Marks that stand on their own in the text, and that cleaning dropped, belong to the piece before them; and where
-    cleaning exchanged characters, starts and ends still never fall."""
+    """Fixes offsets: combining marks that cleaning dropped belong to the piece before them, and starts and ends never
+    decrease, even where cleaning replaced characters."""
     tidy = []
     low = high = 0
     for number, (start, end) in enumerate(offsets):
@@ -112,12 +111,12 @@ def _tidied(offsets: Offsets, text: str) -> Offsets:
 # -- the engine --------------------------------------------------------------------------------------------------------
 
 
-SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order that a trained vocabulary begins with
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order of a trained vocabulary
 UNKNOWN, SEPARATOR = "[UNK]", "[SEP]"
 INSIDE = "##"
 LONGEST_WORD = 100
 
-# Spaces that readable text does not have: before closing signs, after opening ones, between Chinese characters.
+# Spaces that do not occur in normal text: before closing signs, after opening ones, between Chinese characters.
 _NO_SPACE = regex.compile(
     r" (?=[.,!?;:%)\]}、。，！？；：）】》」』])"
     r"|(?<=[(\[{（【《「『]) "
@@ -127,7 +126,7 @@ _APOSTROPHE = regex.compile(r"(?<=\w) ' (?=\w)")
 
 
 class WordPiece(Tokenizer):
-    """`pieces` in the order of their ids, the specials among them."""
+    """`pieces` in the order of their ids, special tokens included."""
 
     kind = "wordpiece"
     ends = (SEPARATOR,)
@@ -140,7 +139,8 @@ class WordPiece(Tokenizer):
         self._engine = engine or self._make_engine()
 
     def _make_engine(self) -> Engine:
-        # A special is no piece to the engine, except the one that it gives by itself: no text has a word "[UNK]".
+        # To the engine, no special token is a piece, except the unknown one, which it produces itself: the text "[UNK]"
+        # is not a piece.
         ids = {piece: id for id, piece in enumerate(self.pieces) if id == self.unknown or id not in self._names}
         model = tokenizers.models.WordPiece(vocab=ids, unk_token=UNKNOWN, max_input_chars_per_word=LONGEST_WORD)
         return Engine(model, bert_normalizer(self.lower), tokenizers.pre_tokenizers.BertPreTokenizer())
@@ -182,29 +182,29 @@ class WordPiece(Tokenizer):
 
     @classmethod
     def from_published(cls, pieces: Sequence[str], lower: bool | None, where: str) -> WordPiece:
-        """The lines of a published `vocab.txt`. `lower` None: lower-cased if no piece is changed by lower-casing, which
-        is right for BERT's uncased, cased and Chinese ones."""
+        """The lines of a published `vocab.txt`. `lower` None: lower-cased if lower-casing changes no piece, which is
+        right for BERT's uncased, cased and Chinese vocabularies."""
         ids: dict[str, int] = {}
         for id, piece in enumerate(pieces):
             if not piece or piece in ids:
-                what = f"{piece!r} for the second time" if piece else "no piece"
+                what = f"{piece!r} occurs twice" if piece else "an empty piece"
                 raise UserError(f"{where} line {id + 1}: {what}; get the published file again")
             ids[piece] = id
         missing = [name for name in SPECIALS if name not in ids]
-        refuse_if(missing, f"{where}: no {', '.join(missing)} in it; is this BERT's vocabulary?")
+        refuse_if(missing, f"{where}: {', '.join(missing)} is missing; is this BERT's vocabulary?")
         lower = written_lower(pieces) if lower is None else lower
         return cls(pieces, {name: ids[name] for name in SPECIALS}, lower)
 
 
 def wordpiece_from_pieces(pieces: Sequence[str], lower: bool) -> WordPiece:
-    """A newly trained tokenizer: the specials, then the pieces."""
+    """A newly trained tokenizer: the special tokens, then the pieces."""
     whole = [*SPECIALS, *pieces]
     assert len(set(whole)) == len(whole)
     return WordPiece(whole, {name: id for id, name in enumerate(SPECIALS)}, lower)
 
 
 def basic_splitter(lower: bool) -> Callable[[str], list[str]]:
-    """The function that splits a text into the words that pieces are sought in; too long ones are left out."""
+    """A function that splits a text into the words to cut into pieces; words that are too long are left out."""
     normalizer, splitter = bert_normalizer(lower), tokenizers.pre_tokenizers.BertPreTokenizer()
 
     def split(text: str) -> list[str]:
@@ -221,7 +221,7 @@ def bert_normalizer(lower: bool) -> tokenizers.normalizers.BertNormalizer:
 
 
 def readable(text: str) -> str:
-    """Words with a space between each two of them as people would write them, as far as can be told."""
+    """Joins words with spaces as people would write them, as far as can be told."""
     return _APOSTROPHE.sub("'", _NO_SPACE.sub("", text))
 
 

@@ -1,1 +1,1 @@
-"""Whole words: lists of them, their characters, their vectors out of files."""
+"""Whole words: word lists, their characters, and their vectors."""

@@ -1,7 +1,7 @@
 """Words as rows of character ids, as ELMo's character encoder reads them (Peters et al., 2018).
 
-A character is a byte of a word's UTF-8 form. With five more for what is not text there are 261, and each id is one
-higher than in the released code's tables, so that 0 is free for positions that hold no word at all:
+A character is a byte of a word's UTF-8 form. With five more ids for non-text there are 261. Each id is one higher than
+in the released code's tables, so that 0 is free for positions without a word:
 
     0                 no word (a whole row of it)
     1 … 256           the bytes 0 … 255
@@ -10,8 +10,8 @@ higher than in the released code's tables, so that 0 is free for positions that 
     261               the rest of a row after the end of its word
 
 A row is `begin of word, bytes, end of word, rest`, 50 ids long. The borders of a sentence are words of their own, of
-one character each; as in the released code the texts `<S>` and `</S>` mean them too. What is too long is cut after 48
-bytes, even inside a letter; an empty word is a begin and an end; half a surrogate pair, which has no UTF-8 form, is
+one character each; as in the released code, the texts `<S>` and `</S>` stand for them too. Words are cut after 48
+bytes, even inside a letter. An empty word is a begin and an end. Unpaired surrogates, which have no UTF-8 form, are
 left out.
 """
 
@@ -24,13 +24,13 @@ import numpy as np
 NO_WORD = 0
 FIRST_BYTE = 1
 BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, REST = range(257, 262)
-CHARACTERS = 262  # ids, that of no word included
+CHARACTERS = 262  # ids, including that of no word
 WORD_LENGTH = 50
-BEGIN, END = "<S>", "</S>"  # texts that mean the borders of a sentence
+BEGIN, END = "<S>", "</S>"  # texts that stand for the borders of a sentence
 
 
 def word_characters(words: Sequence[str], length: int = WORD_LENGTH, borders: bool = True) -> np.ndarray:
-    """The character ids of many words, [words, length]. Not `borders`: `<S>` and `</S>` are words like others."""
+    """The character ids of many words, [words, length]. Without `borders`, `<S>` and `</S>` are ordinary words."""
     assert length >= 3, "begin of word, one character, end of word"
     encoded = [_bytes_of(word, length - 2) for word in words]
     sizes = np.fromiter((len(text) for text in encoded), dtype=np.int64, count=len(encoded))
@@ -56,7 +56,7 @@ def border_characters(character: int, length: int = WORD_LENGTH) -> np.ndarray:
 
 
 def _bytes_of(word: str, most: int) -> bytes:
-    # The slice first: a word of a megabyte need not be encoded whole, and a character is at least one byte unless it is
+    # Slice first: a word of a megabyte need not be encoded in full, and a character is at least one byte unless it is
     # left out.
     text = word[:most].encode("utf-8", "ignore")
     if len(text) < most < len(word):

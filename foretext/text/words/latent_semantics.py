@@ -4,24 +4,24 @@
     x_t = (1 + log tf_t) · idf_t,  idf_t = log((1 + N) / (1 + df_t)) + 1;  rows to unit length;  X ≈ U S Vᵀ
     read(text) = x V, to unit length
 
-Terms are words and pairs of neighbours (2-grams), those that stand in enough documents. Not whitened: directions keep
-the weight that they have in X. An id is a word of a vocabulary of `vocabulary`; the pair (a, b) is a · vocabulary + b.
+Terms are words and 2-grams that occur in enough documents. There is no whitening: directions keep their weight in X. An
+id is a word of a vocabulary of size `vocabulary`; the pair (a, b) is a · vocabulary + b.
 
-The decomposition is a randomised one (Halko, Martinsson, Tropp 2011): four rounds of products with the sparse matrix,
-whose rows are shared out to threads; a row is computed in one way whatever thread does it, and all else on one thread.
-So the same documents and seed give the same result. Memory does not grow with the collection: of more than
-`most_words` words whole documents are drawn by the seed.
+The decomposition is randomised (Halko, Martinsson, Tropp 2011): four rounds of products with the sparse matrix, whose
+rows are distributed over threads. Each row is computed the same way in any thread, and everything else runs on one
+thread, so the same documents and seed give the same result. Memory is bounded: above `most_words` words, whole
+documents are sampled by the seed.
 
-Texts as means of their words' vectors.
+Texts as weighted means of their words' vectors:
 
     sif_means     Σ a / (a + p(w)) · v_w / |text|     smooth inverse frequency (Arora, Liang, Ma 2017), a = .001
-    first_words   Σ e^(−i / decay) · v_i / Σ e^(−i / decay)     i: a word's place, from 0: how a text begins
+    first_words   Σ e^(−i / decay) · v_i / Σ e^(−i / decay)     i: a word's place, from 0; weights the beginning
 
-Vectors count with unit length, as the size of a word's vector says mostly how frequent it is. Words without one
-(specials, unknown words: a row of zeros, or no row) are left out; a text without any known word is zeros. Not followed:
-Arora's removal of the first principal component, which whoever reads rows of a task does by centring them.
+Vectors are scaled to unit length, since the length of a word's vector mostly reflects its frequency. Words without a
+vector (special tokens and unknown words: a row of zeros, or no row) are left out; a text without known words is zeros.
+Arora's removal of the first principal component is not done here: readers of a task's rows centre them.
 
-A text is an array of ids. All texts are one sparse product.
+A text is an array of ids. All texts are computed as one sparse product.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from threadpoolctl import threadpool_limits
 
 from foretext.text.order import sampled
 
-LEAST_SINGLE, LEAST_PAIR = 10, 50  # documents that a word, and a pair, must stand in
-MOST_WORDS = 16_000_000  # of the documents that are decomposed: some 10 million numbers that are not zero
+LEAST_SINGLE, LEAST_PAIR = 10, 50  # documents in which a word, and a pair, must occur
+MOST_WORDS = 16_000_000  # of the documents to decompose: some 10 million non-zero entries
 ROUNDS = 4
-SPARE = 20  # directions that are computed beside those wanted, so that these are exact
-WEAKEST = 1e-4  # of the strongest direction: what is weaker is rounding
+SPARE = 20  # extra directions that are computed to make the wanted ones accurate
+WEAKEST = 1e-4  # relative to the strongest direction; anything weaker is rounding
 _BLOCK = 2_000_000  # words at a time
 _ROWS = 8192
 
@@ -51,7 +51,7 @@ Progress = Callable[[int, int], None]
 @dataclass(frozen=True)
 class Lsa:
     vocabulary: int
-    pairs: np.ndarray  # int64 [P], rising: first · vocabulary + second
+    pairs: np.ndarray  # int64 [P], increasing: first · vocabulary + second
     idf: np.ndarray  # float32 [V + P]; 0: not a term
     components: np.ndarray  # float32 [V + P, dimensions]
 
@@ -80,8 +80,8 @@ def learn_lsa(
     threads: int = 1,
     progress: Progress = lambda done, total: None,
 ) -> Lsa | None:
-    """At most so many dimensions; fewer where documents or terms are; None where there is nothing to decompose.
-    `ignored`: ids that are no words. `progress` hears of the rounds; what it raises ends the work."""
+    """Learns at most so many dimensions; fewer if there are fewer documents or terms; None if there is nothing to
+    decompose. `ignored`: ids that are not words. `progress` gets the rounds; if it raises, the work ends."""
     progress(0, ROUNDS + 1)
     drawn: list[np.ndarray] = sampled((np.asarray(ids, dtype=np.int32) for ids in documents), most_words, seed)
     single_V, pairs, of_pairs = _document_counts(drawn, vocabulary, ignored)
@@ -94,7 +94,8 @@ def learn_lsa(
     x = _unit_rows(x[np.diff(x.indptr) > 0])
     if x.shape[0] < 2:
         return None
-    with threadpool_limits(1, user_api="blas"):  # two that wait for each other on a busy machine are 50 times slower
+    # on a busy machine two threads that wait for each other are 50 times slower
+    with threadpool_limits(1, user_api="blas"):
         directions = _directions(x, dimensions, seed, threads, lambda done: progress(done + 1, ROUNDS + 1))
     components = np.zeros((len(idf), directions.shape[1]), dtype=np.float32)
     components[terms] = directions
@@ -102,7 +103,7 @@ def learn_lsa(
 
 
 def _blocks(documents: Sequence[np.ndarray]) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Documents with some `_BLOCK` words together, and the number of the first of them."""
+    """Groups of documents with about `_BLOCK` words, and the number of the first document of each."""
     first, words = 0, 0
     for number, ids in enumerate(documents):
         words += len(ids)
@@ -117,7 +118,7 @@ def _blocks(documents: Sequence[np.ndarray]) -> Iterator[tuple[int, list[np.ndar
 
 
 def _pairs_of(flat: np.ndarray, rows: np.ndarray, vocabulary: int, word_V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of neighbours that are both words, as numbers, and the documents that they stand in."""
+    """Pairs of neighbours that are both words, as numbers, and the documents that contain them."""
     here, following = flat[:-1], flat[1:]
     is_pair = word_V[here] & word_V[following] & (rows[:-1] == rows[1:])
     return here[is_pair] * vocabulary + following[is_pair], rows[:-1][is_pair]
@@ -126,17 +127,17 @@ def _pairs_of(flat: np.ndarray, rows: np.ndarray, vocabulary: int, word_V: np.nd
 def _document_counts(
     documents: Sequence[np.ndarray], vocabulary: int, ignored: Sequence[int]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """In how many documents each word stands, 0 if too few [V]; the pairs that stand in enough, rising, and in how
-    many."""
+    """The number of documents with each word, 0 if too few [V]; the frequent pairs, increasing, and their numbers of
+    documents."""
     single_V = np.zeros(vocabulary, dtype=np.int64)
     for _, block in _blocks(documents):
         flat, rows = _flat(block)
         ones, shape = np.ones(len(flat), dtype=np.int8), (len(block), vocabulary)
         single_V += np.bincount(
             sparse.csr_matrix((ones, (rows, flat)), shape).indices, minlength=vocabulary
-        )  # each once
+        )  # each pair once
     single_V[list(ignored)] = 0
-    frequent_V = single_V >= LEAST_PAIR  # no pair stands in more documents than its words
+    frequent_V = single_V >= LEAST_PAIR  # no pair occurs in more documents than its words
     found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
     for _, block in _blocks(documents):
         codes, of = _pairs_of(*_flat(block), vocabulary, frequent_V)
@@ -151,17 +152,17 @@ def _document_counts(
 
 
 def _documents_of(codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The different codes, rising, and in how many documents each stands; `rows` rise."""
+    """The distinct codes, increasing, and the number of documents with each; `rows` is increasing."""
     order = np.argsort(codes, kind="stable")
     codes, rows = codes[order], rows[order]
     another = np.append(True, codes[1:] != codes[:-1])
-    firsts = np.flatnonzero(another | np.append(True, rows[1:] != rows[:-1]))  # of each code in each document
+    firsts = np.flatnonzero(another | np.append(True, rows[1:] != rows[:-1]))  # each code once per document
     starts = np.flatnonzero(another[firsts])
     return codes[firsts[starts]], np.diff(np.append(starts, len(firsts)))
 
 
 def _flat(block: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """All ids, and the number of the document that each stands in."""
+    """All ids, and the document number of each."""
     flat, lengths = joined(block)
     return flat, np.repeat(np.arange(len(block)), lengths)
 
@@ -209,8 +210,9 @@ def _directions(
 
 
 def _turned(a: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of the columns, [rows, at most columns]: the left singular vectors, the strongest first.
-    By the small matrix aᵀ a in double precision, which is quicker than a QR and gives the singular vectors too."""
+    """An orthonormal basis of the columns, [rows, at most columns]: the left singular vectors, strongest first.
+    Computed from the small matrix aᵀ a in double precision, which is faster than a QR and also gives the singular
+    vectors."""
     small = np.zeros((a.shape[1], a.shape[1]))
     for start in range(0, len(a), _ROWS):
         part = a[start : start + _ROWS].astype(np.float64)
@@ -222,7 +224,7 @@ def _turned(a: np.ndarray) -> np.ndarray:
 
 
 def _product(table: sparse.csr_matrix, dense: np.ndarray, pool: ThreadPoolExecutor, threads: int) -> np.ndarray:
-    """table @ dense, its rows shared out by how much work they are."""
+    """table @ dense; its rows are distributed over threads by the work they take."""
     cuts = np.searchsorted(table.indptr, np.linspace(0, table.nnz, threads + 1)[1:-1])
     borders = [0, *cuts.tolist(), table.shape[0]]
     return np.concatenate([*pool.map(lambda ends: table[slice(*ends)] @ dense, itertools.pairwise(borders))])
@@ -235,7 +237,7 @@ SMOOTHING = 1e-3
 
 
 def sif_means(matrix_VD: np.ndarray, counts_V: np.ndarray, documents: Sequence[np.ndarray]) -> np.ndarray:
-    """float32 [documents, D]. `counts_V`: how often each word stands in the text that the vectors are of."""
+    """float32 [documents, D]. `counts_V`: the word counts of the text that the vectors were learned from."""
     texts = _Texts(matrix_VD, documents)
     weights = (SMOOTHING / (SMOOTHING + counts_V / max(1, int(counts_V.sum()))))[texts.ids]
     return texts.sums(weights) / np.maximum(texts.totals(np.ones(len(weights))), 1.0)
@@ -250,14 +252,14 @@ def first_words(matrix_VD: np.ndarray, documents: Sequence[np.ndarray], decay: f
 
 
 def joined(documents: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """All ids one after the other, and how many each document has."""
+    """All ids in one array, and the length of each document."""
     lengths = np.fromiter((len(one) for one in documents), dtype=np.int64, count=len(documents))
     flat = np.concatenate(list(documents)).astype(np.int64) if len(documents) else np.zeros(0, dtype=np.int64)
     return flat, lengths
 
 
 class _Texts:
-    """The words of documents that have a vector, one document after the other."""
+    """The words that have a vector, one document after the other."""
 
     def __init__(self, matrix_VD: np.ndarray, documents: Sequence[np.ndarray]) -> None:
         flat, lengths = joined(documents)
@@ -268,17 +270,17 @@ class _Texts:
         ends = np.concatenate([[0], np.cumsum(lengths)])
         self.matrix_VD = matrix_VD
         self.ids = flat[known]
-        self.places = (np.arange(len(flat)) - np.repeat(ends[:-1], lengths))[known]  # in their documents
-        self._starts = before[ends]  # where each document begins among `ids`
+        self.places = (np.arange(len(flat)) - np.repeat(ends[:-1], lengths))[known]  # their positions in the documents
+        self._starts = before[ends]  # where each document begins in `ids`
         self._scale = 1.0 / norms_V[self.ids]
 
     def sums(self, weights: np.ndarray) -> np.ndarray:
-        """Σ weight · unit vector of each document."""
+        """Σ weight · unit vector for each document."""
         shape = (len(self._starts) - 1, len(self.matrix_VD))
         table = sparse.csr_matrix(((weights * self._scale).astype(np.float32), self.ids, self._starts), shape=shape)
         return np.asarray(table @ self.matrix_VD, dtype=np.float32)
 
     def totals(self, weights: np.ndarray) -> np.ndarray:
-        """Σ weight of each document, float32 [documents, 1]."""
+        """Σ weight for each document, float32 [documents, 1]."""
         before = np.concatenate([[0.0], np.cumsum(weights, dtype=np.float64)])[self._starts]
         return np.diff(before).astype(np.float32)[:, None]

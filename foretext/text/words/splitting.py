@@ -1,11 +1,11 @@
-"""Text as words for vectors that are learned of whole words: lower case, punctuation apart, `don't` as `do n't`.
+"""Splits text into words for learning word vectors: lower case, punctuation apart, `don't` as `do n't`.
 
-As the Penn Treebank splits English contractions, so that `n't`, which turns a sentence round, is one word in `don't`,
-`isn't` and `can't`. Of a script that is written without spaces (Chinese, Japanese, Thai, …) each character is a word,
-with its marks. A run of one sign (`...`, `!!!`) is one word. The curly apostrophe is a straight one. An HTML tag
-(`<br />`, `</p>`) is white space: reviews that were taken from the web are full of them.
+English contractions are split as in the Penn Treebank, so that the negation `n't` is one word in `don't`, `isn't` and
+`can't`. In scripts without spaces (Chinese, Japanese, Thai, …) each character with its marks is a word. A run of one
+sign (`...`, `!!!`) is one word. A curly apostrophe is treated as a straight one. An HTML tag (`<br />`, `</p>`) is
+white space: reviews taken from the web are full of them.
 
-Words of BPE would not do: vectors of 8,000 pieces are some points worse as features than those of words. Of Chinese,
+BPE pieces would not do: as features, vectors of 8,000 pieces are some points worse than those of words. For Chinese,
 jieba's words and learned pieces are no better than characters (docs/results.md, What a word of Chinese is).
 """
 
@@ -17,15 +17,15 @@ import regex
 
 from foretext.text.tokenizers.base import UNSPACED
 
-_KEPT = 100_000  # entries, and letters of each: what is remembered takes at most some 20 MB
+_KEPT = 100_000  # entries, and letters per entry, so that the cache takes at most some 20 MB
 _KEPT_LENGTH = 24
-_WRITTEN = re.compile(r"\S+")  # what `str.split` finds
+_WRITTEN = re.compile(r"\S+")  # the same as `str.split`
 _TAG = re.compile(r"</?[a-z][^<>]{0,200}>")
-_LETTERS = rf"[[\p{{L}}\p{{M}}]--[n{UNSPACED}]]"  # of scripts with spaces; n has a rule of its own
+_LETTERS = rf"[[\p{{L}}\p{{M}}]--[n{UNSPACED}]]"  # of scripts with spaces; n has its own rule
 _WORD = regex.compile(
     "|".join(
         (
-            rf"(?:[a-mo-z]++|n(?!'t(?!\p{{L}}))|{_LETTERS})++",  # the first says nothing new, but is quick
+            rf"(?:[a-mo-z]++|n(?!'t(?!\p{{L}}))|{_LETTERS})++",  # the first alternative is redundant, but fast
             r"n't",
             r"'(?:s|re|ve|m|ll|d)(?!\p{L})",
             rf"[{UNSPACED}]\p{{M}}*",
@@ -39,8 +39,8 @@ _WORD = regex.compile(
 
 
 class _Parts(dict[str, list[str]]):
-    """What stands between white space → its words. Most of a text is words that were split before, and to look one up
-    takes a tenth of the time."""
+    """A cache: token between white space → its words. Most tokens of a text have occurred before, and a lookup takes a
+    tenth of the time of splitting."""
 
     def __missing__(self, written: str) -> list[str]:
         words = [match.group() for match in _WORD.finditer(written)]
@@ -59,7 +59,7 @@ def split_words(text: str) -> list[str]:
 
 
 def split_with_places(text: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """The same, and where each word stands in `text`."""
+    """The words, and the offsets of each in `text`."""
     plain = _plain(text)
     words: list[str] = []
     places: list[tuple[int, int]] = []
@@ -71,7 +71,7 @@ def split_with_places(text: str) -> tuple[list[str], list[tuple[int, int]]]:
 
 
 def _plain(text: str) -> str:
-    """In lower case, tags blanked out letter by letter, so that places stay right."""
+    """In lower case, with tags replaced by equally many blanks, so that offsets stay valid."""
     plain = text.lower().replace("’", "'")
     return _TAG.sub(_blank, plain) if "<" in plain else plain
 
@@ -81,6 +81,6 @@ def _blank(tag: re.Match[str]) -> str:
 
 
 def _before_lowering(text: str, places: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Places in the lower-cased text as places in the text: a few letters (İ) become two in lower case."""
+    """Offsets in the lower-cased text as offsets in the text: a few letters (İ) become two in lower case."""
     origin = [number for number, letter in enumerate(text) for _ in letter.lower()]
     return [(origin[start], origin[end - 1] + 1) for start, end in places]

@@ -1,15 +1,15 @@
 """Word vectors by negative sampling (Mikolov et al. 2013), learned by gensim's compiled code from token shards.
 
-A step is a chunk of text: its ids are written as lines of numbers into small files, one for each thread, and gensim's
+A step is a chunk of text. Its ids are written as lines of numbers into small files, one per thread, and gensim's
 file-based trainer reads them without Python's lock (`gensim.models.word2vec_corpusfile`). While the threads learn, the
-next chunk is written. So memory and disk do not grow with the text, and whoever counts steps can stop between two.
+next chunk is written. So memory and disk do not grow with the text, and training can stop between two steps.
 
-What a step does depends on the vectors so far, (seed, number of the step) and the rates alone: the generator is seeded
+The result of a step depends only on the current vectors, (seed, step number) and the rates: the generator is seeded
 anew for each chunk. With one thread the same steps give the same vectors, bit for bit. Several threads write to one
-matrix without waiting for each other (Hogwild), as in word2vec itself, and no two runs are alike.
+matrix without locks (Hogwild), as in word2vec itself, so no two runs are alike.
 
-A document is a line; unknown words are left out of it, so that the window closes over them, as gensim has it. A chunk
-cuts the document that it ends in.
+A document is a line. Unknown words are left out, so that the window closes over them, as in gensim. A chunk may cut its
+last document.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class VectorSettings:
     """[objective] of word vectors."""
 
     kind: Literal["cbow", "skipgram"] = "cbow"
-    window: int = 10  # words on each side, at most: how many is drawn for each word
-    negatives: int = 5  # words drawn for each word, to tell it from
-    sample: float = 1e-4  # words with a larger share of the text are left out at random; 0: none are
-    epochs: int = 10  # times that the text is read, where the budget does not end before
+    window: int = 10  # words on each side, at most: the number is drawn for each word
+    negatives: int = 5  # negative samples per word
+    sample: float = 1e-4  # words with a larger share of the text are randomly left out; 0: none
+    epochs: int = 10  # passes over the text, unless the budget ends earlier
     lsa: int = 300  # dimensions of a latent semantic analysis of the same text, beside the vectors; 0: none
 
     def check(self) -> None:
@@ -49,13 +49,13 @@ class VectorSettings:
 
 
 def whole_text(splits: Sequence[TokenShards]) -> TokenShards:
-    """Several splits as one: nothing is held back for validation, as there is no loss to validate."""
+    """Several splits as one: nothing is held out, since there is no loss to validate."""
     first = splits[0]
     return TokenShards(first.folder, "all", first.manifest, [array for split in splits for array in split.arrays])
 
 
 def id_counts(text: TokenShards, size: int) -> np.ndarray:
-    """How often each id stands there, int64 [size]."""
+    """How often each id occurs, int64 [size]."""
     found = np.zeros(size, dtype=np.int64)
     for start in range(0, len(text), COUNTED):
         found += np.bincount(text.window(start, min(COUNTED, len(text) - start)), minlength=size)
@@ -63,8 +63,8 @@ def id_counts(text: TokenShards, size: int) -> np.ndarray:
 
 
 class VectorLearning:
-    """`vectors_VD` and `outputs_VD`: the vectors of words, and those that words are told by. `end`: what stands after
-    each document. `folder`: a place for the files of chunks, which is this object's own and is emptied."""
+    """`vectors_VD` and `outputs_VD`: the word vectors, and the output vectors that predict words. `end`: the id after
+    each document. `folder`: a place for the chunk files; it belongs to this object and is emptied."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class VectorLearning:
         self.words = np.flatnonzero(counts_V)  # ids that have vectors
         self.size, self.width = len(counts_V), width
         self._known_V = counts_V > 0
-        self._written = [b""] * self.size  # what stands for an id in a line
+        self._written = [b""] * self.size  # how each id is written in a line
         for id in self.words.tolist():
             self._written[id] = b"%d" % id
         self._written[end] = b"\n"
@@ -103,11 +103,11 @@ class VectorLearning:
             window=self.settings.window,
             min_count=1,
             sample=self.settings.sample,
-            workers=1,  # of each file that is read
+            workers=1,  # for each file that is read
             sg=int(self.settings.kind == "skipgram"),
             negative=self.settings.negatives,
             epochs=1,
-            sorted_vocab=0,  # the order of the ids
+            sorted_vocab=0,  # keeps the order of the ids
         )
         model.build_vocab_from_freq({str(id): int(counts_V[id]) for id in self.words.tolist()})
         return model, CythonVocab(model.wv)
@@ -115,19 +115,19 @@ class VectorLearning:
     # -- the matrices --------------------------------------------------------------------------------------------------
 
     def draw(self) -> None:
-        """Vectors before the first step: uniform in ±.5 / width; those that words are told by begin at 0."""
+        """The initial vectors: uniform in ±.5 / width; output vectors start at 0."""
         drawn = np.random.default_rng([self.seed, 0]).random((len(self.words), self.width), dtype=np.float32)
         self._model.wv.vectors = (drawn - np.float32(0.5)) / np.float32(self.width)
         self._model.syn1neg = np.zeros_like(drawn)
 
     def matrices(self) -> tuple[np.ndarray, np.ndarray]:
-        """Both matrices with a row for each id, [size, width]; zeros for ids that are no words."""
+        """Both matrices with one row per id, [size, width]; zeros for ids that are not words."""
         vectors, outputs = np.zeros((2, self.size, self.width), dtype=np.float32)
         vectors[self.words], outputs[self.words] = self._model.wv.vectors, self._model.syn1neg
         return vectors, outputs
 
     def put(self, vectors_VD: np.ndarray, outputs_VD: np.ndarray) -> None:
-        """Goes on from these."""
+        """Continues from these matrices."""
         self._model.wv.vectors = np.ascontiguousarray(vectors_VD[self.words])
         self._model.syn1neg = np.ascontiguousarray(outputs_VD[self.words])
 
@@ -135,7 +135,7 @@ class VectorLearning:
 
     @property
     def steps(self) -> int:
-        """Of all epochs."""
+        """The number of steps in all epochs."""
         return self.settings.epochs * self.steps_per_epoch
 
     @property
@@ -143,8 +143,8 @@ class VectorLearning:
         return -(-len(self.text) // self.step_words)
 
     def step(self, number: int, rates: tuple[float, float]) -> int:
-        """Learns from the chunk of this step, at rates that fall from one to the other; returns how many words it
-        has."""
+        """Learns from the chunk of this step, with a rate that falls from the first to the second value; returns the
+        number of words in it."""
         parts = self._ready.pop(number, None) or self._prepare(number)
         self._ready = {}
         self._model.random = np.random.RandomState(_mixed(self.seed, number))
@@ -157,7 +157,7 @@ class VectorLearning:
         return sum(part.words for part in parts)
 
     def _started(self, threads: ThreadPoolExecutor, parts: list[_Part], rates: tuple[float, float]) -> list[Future]:
-        """Each part of a step, in a thread of its own."""
+        """Starts each part of a step in its own thread."""
         self._model.alpha, self._model.min_alpha = rates
         return [threads.submit(self._learn, part) for part in parts if part.known]
 
@@ -167,11 +167,11 @@ class VectorLearning:
 
         work, inner = (zeros_aligned(self.width, dtype=np.float32) for _ in range(2))
         train = train_epoch_sg if self.settings.kind == "skipgram" else train_epoch_cbow
-        # Of the file from its beginning: epoch 0 of 1; the rate falls with the words read, of so many.
+        # From the beginning of the file: epoch 0 of 1; the rate falls with the number of words read, out of this total.
         train(self._model, str(part.path), 0, self._vocabulary, 0, None, part.known, work, inner, False)
 
     def _prepare(self, number: int) -> list[_Part]:
-        """The chunk of a step in files, one for each thread."""
+        """Writes the chunk of a step into files, one per thread."""
         start = number % self.steps_per_epoch * self.step_words
         return self._write(start, min(self.step_words, len(self.text) - start), str(number % 2))
 
@@ -180,17 +180,17 @@ class VectorLearning:
         parts = []
         for thread, own in enumerate(np.array_split(ids, self.threads)):
             path = self.folder / f"{name}.{thread}"
-            # A line that ends at the end of the file would be lost where gensim's buffer is full.
+            # gensim would lose a line that ends at the end of the file when its buffer is full.
             path.write_bytes(b" ".join(map(self._written.__getitem__, own.tolist())) + b"\n")
             parts.append(_Part(path, int(self._known_V[own].sum()), int((own != self.end).sum())))
         return parts
 
     def speed(self) -> float:
-        """Words a second, measured; the vectors are drawn anew afterwards."""
+        """Words per second, measured; the vectors are drawn anew afterwards."""
         parts = self._write(0, min(PROBE_WORDS * self.threads, len(self.text)), "probe")
         begun = time.perf_counter()
         with ThreadPoolExecutor(len(parts)) as threads:
-            self._started(threads, parts, (0.0, 0.0))  # nothing is learned, and everything is computed
+            self._started(threads, parts, (0.0, 0.0))  # at rate 0 everything is computed but nothing is learned
         took = time.perf_counter() - begun
         self.draw()
         return sum(part.words for part in parts) / max(took, 1e-6)
@@ -204,9 +204,9 @@ class VectorLearning:
 class _Part:
     path: Path
     known: int  # words in it that have vectors
-    words: int  # all of them
+    words: int  # all its words
 
 
 def _mixed(seed: int, number: int) -> int:
-    """32 bits of (seed, number of a step)."""
+    """32 bits from (seed, step number)."""
     return int(np.random.SeedSequence([seed, number, 1]).generate_state(1)[0])

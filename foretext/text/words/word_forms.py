@@ -1,11 +1,11 @@
-"""Words as cross-view training reads them: by the vector of their form, and by their characters as they are written.
+"""Words as cross-view training reads them: by the vector of their form, and by their characters as written.
 
-A form is a word in lower case with every digit as 0 (`looked_up_as`). All words of a vocabulary that have one form
-share the number of the first of them, so that a table with a row for each id serves; what the vocabulary does not have
-is looked up by its form too, if it has a number of its own (`text/tokenizers/word_vocabulary.py`), and is unknown
-otherwise.
+A form is a word in lower case with every digit replaced by 0 (`looked_up_as`). All vocabulary words with one form share
+the number of the first of them, so that a table with one row per id suffices. Words outside the vocabulary are looked
+up by their form too, if they have a number of their own (`text/tokenizers/word_vocabulary.py`); otherwise they are
+unknown.
 
-The unknown words' vector is only learned if some words are read so in training: `seldom` says which.
+The unknown vector is trained only if some words are read as unknown in training: `seldom` says which.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from foretext.text.words.word_list import looked_up_as
 
 class WordForms:
     def __init__(self, tokenizer: Tokenizer, length: int) -> None:
-        """`length`: characters of a word that are read, its borders included."""
+        """`length`: characters read per word, borders included."""
         self.tokenizer, self.length = tokenizer, length
         self.first: dict[str, int] = {}
-        self.unknown = tokenizer.unknown  # None: the vocabulary has everything
+        self.unknown = tokenizer.unknown  # None: the vocabulary covers everything
         specials = set(tokenizer.specials.values())
         self.rows = np.arange(tokenizer.size, dtype=np.int64)
         for id in range(tokenizer.size):
@@ -45,7 +45,7 @@ class WordForms:
         )
 
     def seldom(self, sequences: Iterable[Iterable[int]]) -> set[int]:
-        """The ids, specials aside, whose form stands in these sequences once."""
+        """The ids, special tokens aside, whose form occurs once in these sequences."""
         specials = set(self.tokenizer.specials.values())
         ids = [id for sequence in sequences for id in sequence if id not in specials]
         forms = {id: self.row(id) for id in set(ids)}
@@ -59,15 +59,15 @@ class WordForms:
 
 
 def with_vectors(tokenizer: Tokenizer, path: str | Path | WordVectors, size: int) -> tuple[Words, np.ndarray]:
-    """The vocabulary, grown to at most `size` words, and a row for each, [size, width]; zeros where there is none.
+    """The vocabulary, extended to at most `size` words, and a vector for each, [size, width]; zeros if it has none.
 
-    These vectors, learned elsewhere, are where those of cross-view training's words start. The vocabulary grows by the
-    first words of the vectors' file, as many as there is room for, so that words of later texts are known though no
-    labelled row has them. A form's vector is that of its first word that the file has, as the form is written or else
-    as the word is (1990 for 0000)."""
+    Cross-view training starts from these given vectors. The vocabulary is extended by the first words of the vector
+    file, as many as there is room for, so that words of later texts are known although no labelled row has them. A form
+    gets the vector of its first word in the file, looked up by the form or else by the word itself (1990 for 0000).
+    """
     if not isinstance(tokenizer, Words):
         raise UserError(
-            f"--vectors are of words, and tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
+            f"--vectors are for words, but tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
         )
     own = set(tokenizer.pieces).difference(tokenizer.specials)
     wanted = {word for piece in own for word in (piece, looked_up_as(piece))}
@@ -85,10 +85,10 @@ def with_vectors(tokenizer: Tokenizer, path: str | Path | WordVectors, size: int
 
 
 def _grown(tokenizer: Words, vectors: WordVectors, size: int) -> Words:
-    """With words of the file whose form it does not have and that text is split into."""
+    """Extends the vocabulary by words of the file that text can be split into and whose form is new."""
     split = basic_splitter(tokenizer.lower)
     forms = set(WordForms(tokenizer, 1).first)
-    more: dict[str, str] = {}  # form → the first word that has it
+    more: dict[str, str] = {}  # form → the first word with it
     for word in vectors.words:
         if tokenizer.size + len(more) >= size:
             break

@@ -1,13 +1,12 @@
-"""Whole words as ids, by frequency, for systems that are older than pieces of words: the targets of CoVe's translation
-and the words of cross-view training.
+"""Whole words as ids, by frequency, for systems older than subword pieces: the targets of CoVe's translation and the
+words of cross-view training.
 
-Lines are split by the rules of `text/tokenizers/splitters.py`; of scripts that are written without spaces (Chinese,
-Japanese, Thai, …) each character is a word. The words of a target are marked so that the line can be put together
-again: one with no space before it begins with ￭ (`Hut`, `￭.`), and the translation of a model is a line as people write
-it, which is what BLEU compares. A ￭ that stands in the text becomes ■.
+Lines are split by the rules of `text/tokenizers/splitters.py`; in scripts without spaces (Chinese, Japanese, Thai, …)
+each character is a word. Target words are marked so that the line can be joined again: a word without a space before it
+begins with ￭ (`Hut`, `￭.`). So a translation is a line of normal text, which BLEU needs. A ￭ in the text becomes ■.
 
-Ids 0, 1 and 2 are the start, the end and all unknown words; then come the words, the most frequent first, those of one
-frequency in the order of their letters.
+Ids 0, 1 and 2 are the start, the end and unknown words; then come the words, most frequent first, ties in alphabetical
+order.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ def plain_words(line: str) -> list[str]:
 
 
 def marked_words(line: str) -> list[str]:
-    """Words that `marked_text` puts together again."""
+    """Marked words, which `marked_text` joins again."""
     found: list[str] = []
     end = 0
     for match in WORD_OR_CHARACTER.finditer(line.strip().replace(JOINED, "■")):
@@ -47,7 +46,7 @@ def marked_words(line: str) -> list[str]:
 
 
 def marked_text(words: Iterable[str]) -> str:
-    """A line; white space between its words is single spaces."""
+    """The line, with single spaces between its words."""
     text = ""
     for word in words:
         text += word.removeprefix(JOINED) if word.startswith(JOINED) or not text else " " + word
@@ -55,14 +54,14 @@ def marked_text(words: Iterable[str]) -> str:
 
 
 def looked_up_as(word: str) -> str:
-    """Cross-view training's form of a word: lower case, every digit a 0."""
+    """Cross-view training's form of a word: lower case, every digit replaced by 0."""
     return _DIGIT.sub("0", word.lower())
 
 
 def counted_words(
     texts: Sequence[str], split: Callable[[str], Iterable[str]], progress: Callable[[str, int, int], None]
 ) -> Counter[str]:
-    """How often each word occurs in all texts. `progress` is told before each; what it raises ends the work."""
+    """How often each word occurs in all texts. `progress` is called before each; if it raises, the work ends."""
     counts: Counter[str] = Counter()
     for number, text in enumerate(texts):
         progress("counting words", number, len(texts))
@@ -78,7 +77,7 @@ class WordList:
 
     @classmethod
     def of_counts(cls, counts: Counter[str], most: int, least: int = 1) -> WordList:
-        """The `most` most frequent words, of those that occur at least `least` times."""
+        """The `most` most frequent words among those that occur at least `least` times."""
         often = [(-count, word) for word, count in counts.items() if count >= least]
         return cls(tuple(word for _, word in sorted(often)[: max(0, most)]))
 
@@ -95,7 +94,7 @@ class WordList:
         return np.fromiter((ids.get(word, UNKNOWN) for word in words), dtype=np.int64)
 
     def decode(self, ids: Iterable[int]) -> list[str]:
-        """The words; those with a meaning of their own as `<unk>` and nothing."""
+        """The words; unknown ones as `<unk>`, start and end as nothing."""
         shown = {START: None, END: None, UNKNOWN: "<unk>"}
         found = (shown[id] if id < FIRST_WORD else self.words[id - FIRST_WORD] for id in ids)
         return [word for word in found if word is not None]
@@ -103,9 +102,9 @@ class WordList:
 
 @dataclass(frozen=True)
 class TextKnowledge:
-    """What a text has taught of its words: their vectors, how often each occurs, and the text's topics."""
+    """What was learned from a text about its words: their vectors, their counts, and the text's topics."""
 
-    words: Sequence[str]  # as `split_words` gives them; what has no vector has a row of zeros
+    words: Sequence[str]  # as `split_words` gives them; the row of a word without a vector is zeros
     matrix: np.ndarray  # [words, width]
     counts: np.ndarray  # [words]
     lsa: Lsa | None = None

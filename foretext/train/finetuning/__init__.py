@@ -1,1 +1,1 @@
-"""From rows and a pre-trained run to a task model."""
+"""From labelled rows and a pre-trained run to a task model."""

@@ -1,4 +1,4 @@
-"""Fine-tuning: labelled rows and a pre-trained run in, a task model out. The loop is that of pre-training."""
+"""Fine-tuning: labelled rows and a pre-trained run in, a task model out. It uses the same loop as pre-training."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ from foretext.train.untrained import new_base
 Validator = Callable[[], dict[str, float]]
 Judged = tuple[Scores, Predictions]
 CONFUSION = "confusion.png"
-NORMED_TOKENS = 8 * MICRO_TOKENS  # statistics of two long documents are worth less than what the cache gives
+NORMED_TOKENS = 8 * MICRO_TOKENS  # batch norm needs many rows: its statistics matter more than fitting the cache
 
 
 @dataclass
@@ -89,29 +89,30 @@ class Finetuned:
 
     model: SavedModel
     held_out: Sequence[Any]
-    validated: Scores | None = None  # on these rows; None: there are none, or the run was finished before
-    how: str = "the best epoch on the validation rows"  # what `validated` is of
-    rivals: Sequence[Baseline] = ()  # what is cheap, on the same rows
-    learned: Sequence[Any] = ()  # the rows that were trained on, where `with_rivals` may need them
+    validated: Scores | None = None  # on these rows; None: no validation rows, or the run was already finished
+    how: str = "the best epoch on the validation rows"  # what `validated` measures
+    rivals: Sequence[Baseline] = ()  # cheap baselines on the same rows
+    learned: Sequence[Any] = ()  # the training rows, if `with_rivals` may need them
 
     @property
     def compared(self) -> int:
-        """Epochs that `validated` is the best of, by these same rows."""
+        """The number of epochs that `validated` is the best of, chosen on these same rows."""
         return 1 if self.model.views is not None else max(1, self.model.finetuned.task.epochs)
 
     def with_rivals(self) -> Finetuned:
-        """With what is cheap on the same rows, measured now, which takes seconds; for tasks with one label a row."""
+        """Adds the cheap baselines on the same rows. They are measured now, which takes seconds; only for tasks with
+        one label per row."""
         config = self.model.task_config
         if self.rivals or self.validated is None or not self.learned or not family_of(config.kind).fits_head:
             return self
         return replace(self, rivals=baselines(config, self.learned, self.held_out, self.model.info.seed))
 
     def scores(self, reporter: Reporter) -> Scores | None:
-        """The best epoch's on the rows held out; None without any."""
+        """The best epoch's scores on the rows held out; None without such rows."""
         if self.validated is None and self.held_out and self.model.views is not None:
             self.validated = scored(self.model, self.held_out, view_scores(self.model, self.held_out))
         if self.validated is None and self.held_out:
-            encoded = encode(self.held_out, self.model, Reporter())  # what was cut is said already
+            encoded = encode(self.held_out, self.model, Reporter())  # rows that were cut have been reported already
             self.validated = _scored(self.model, encoded, functools.partial(reporter.work, "validating"))
         return self.validated
 
@@ -119,7 +120,7 @@ class Finetuned:
 def finetune(
     request: FinetuneRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None
 ) -> Finetuned:
-    """Fine-tunes, and gives the model with the weights of its best epoch on the validation rows."""
+    """Fine-tunes, and returns the model with the weights of its best epoch on the validation rows."""
     family = family_of(request.kind)
     split, notes = _split(request, family)
     tune_allocator()
@@ -131,7 +132,7 @@ def finetune(
         return training.train(None, notes)
     run = RunDirectory(request.out)
     if request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig):
-        raise UserError(f"{run.path} is a pre-trained run, which is not gone on with here; choose another --out")
+        raise UserError(f"{run.path} is a pre-trained run, which finetune cannot resume; choose another --out")
     over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
         return training.finished(run)
@@ -152,7 +153,7 @@ def _draw_confusion(scores: Scores | None, run: RunDirectory) -> None:
 
 @dataclass(frozen=True)
 class _Finetuning:
-    """One fine-tuning: what is asked for, the rows, and who hears of it."""
+    """One fine-tuning: the request, the rows, and the reporter."""
 
     request: FinetuneRequest
     family: Family
@@ -162,8 +163,7 @@ class _Finetuning:
     stopping: StopRequest
 
     def with_base(self) -> FinetuneRequest:
-        """The request with the model to start from, the views that it has to offer, and the text that these learn
-        from."""
+        """The request with the model to start from, the views that it offers, and the text that these learn from."""
         request = self._with_model()
         if request.views_alone or views_of(request, self.family, None) is None:
             return request
@@ -171,13 +171,13 @@ class _Finetuning:
         return with_own_text(request, sources, self.reporter.note)
 
     def _with_model(self) -> FinetuneRequest:
-        """The request with the model to start from, where it only names it."""
+        """The request with its starting model, loaded if the request only names it."""
         request, base = self.request, self.request.base
         if not isinstance(base, Base):
             return with_own_words(request)
         if request.views_alone:
             check_views_alone(request, self.family, self.split)
-            return request  # the model is learned in the run
+            return request  # the model is learned inside the run
         if base.run is not None:
             request = with_vectors_beside(
                 replace(request, base=pretrained_model(base.run)), base.vectors, self.reporter.note
@@ -190,14 +190,14 @@ class _Finetuning:
         return with_own_words(request)
 
     def finished(self, run: RunDirectory) -> Finetuned:
-        """What is in a run that is finished, and the pictures that it was killed before."""
+        """The result of a finished run, and the pictures if the run was killed before drawing them."""
         changes: list[Change] = []
         alone = self.request.views_alone
         request = as_begun(self.request, run) if alone else self.request
         resolve(request, self.family, self.split, run, changes.append)
         if alone:
             forget_learning(run)
-            changes = [change for change in changes if change.key != "task.sentences"]  # the text was in what is gone
+            changes = [change for change in changes if change.key != "task.sentences"]  # the text has been deleted
         self.reporter.note(finished(run.path, changes))
         made = Finetuned(load_model(run.path), self.split.valid, learned=self.split.train)
         if made.model.views is not None:
@@ -219,7 +219,7 @@ class _Finetuning:
         for note in (*notes, *unused_head(request, self.family), *not_followed(request, config.transfer)):
             reporter.note(note)
         if choose_device(request.device).type == "cpu":
-            check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # the weights; again when the rows are encoded
+            check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # for the weights; repeated once the rows are encoded
         model = build_finetuned(request, config)
         if config.views is None:
             return self._fit_trunk(model, writer)
@@ -234,7 +234,7 @@ class _Finetuning:
         return made
 
     def _worth_tuning(self, model: SavedModel, rows: Sequence[Any]) -> bool:
-        """Whether the trunk is fine-tuned; where its states may be read instead, a first look at these decides."""
+        """Whether to fine-tune the trunk. If its states may be read instead, they are tried first and decide."""
         views = model.finetuned.views
         assert views is not None
         if len(views.alternatives) == 1:
@@ -248,7 +248,7 @@ class _Finetuning:
         return worth
 
     def _fit_trunk(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
-        """Runs the loop; with views, first what the head over them needs."""
+        """Runs the loop. With views, first computes what their head needs."""
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
         config, device = model.finetuned, choose_device(request.device)
         goes_on = run is not None and has_begun(run)
@@ -256,9 +256,7 @@ class _Finetuning:
         learned = encode(self.split.train, model, self.about_rows, work)
         held_out = encode(self.split.valid, model, self.about_rows, work)
         if not learned.examples:
-            raise UserError(
-                "no word of the rows has a piece in the vocabulary of this run; use another run, or --system"
-            )
+            raise UserError("this run's vocabulary has no piece for any word of the rows; use another run, or --system")
         stock = self._stock(model, learned.examples, work)
         validations: dict[float, Judged] = {}
         stage = self._stage(model, stock, held_out, _validator(model, held_out, validations))
@@ -282,7 +280,8 @@ class _Finetuning:
                 reporter.note(stacked.remark)
             return Finetuned(model, [], stacked.scores, stacked.how, stacked.rivals)
         made = Finetuned(model, self.split.valid, learned=self.split.train)
-        if loop.position.best is not None and loop.position.best_step > begun:  # else an earlier process had the best
+        # otherwise an earlier process had the best
+        if loop.position.best is not None and loop.position.best_step > begun:
             made.validated = _of_best(model, held_out, validations.get(loop.position.best))
         made.scores(reporter)
         return made
@@ -290,7 +289,7 @@ class _Finetuning:
     def _ready(
         self, model: SavedModel, learned: Encoded, stage: Stage, progress: Callable[[int, int], None], fits: bool
     ) -> None:
-        """How long it takes, where it happens, and what the head takes from the rows before it learns."""
+        """The time it takes, the device, and what the head takes from the rows before it learns."""
         device = choose_device(self.request.device)
         model.config = with_length(model.finetuned, size_of(self.request), len(learned.examples), stage.order)
         model.trunk.to(device)
@@ -310,7 +309,7 @@ class _Finetuning:
     def _stack(
         self, config: FinetuneConfig, model: SavedModel, learned: Encoded, writer: RunWriter | None
     ) -> ViewsResult:
-        """The head over the views. It is fitted on what trunks say that have not seen the row; then the trunk of the
+        """The head over the views. It is fitted on scores by trunks that have not seen the row; then the trunk of the
         run learns all rows."""
         request, rows = self.request, learned.rows
         classes = [row.label for row in rows] if config.task.labels else None
@@ -329,7 +328,7 @@ class _Finetuning:
         return stack_views(model, rows, tuned, knowledge, request.seed, work, writer, request.unlabelled)
 
     def _left_out(self, config: FinetuneConfig, learned: Encoded, fold: Fold, title: str) -> list[np.ndarray]:
-        """What a trunk says of the rows of a fold that was fine-tuned on the others."""
+        """The scores of a fold's rows by a trunk that was fine-tuned on the other folds."""
         own, asked = (
             Encoded([learned.rows[row] for row in part], [learned.examples[row] for row in part]) for part in fold
         )
@@ -353,20 +352,20 @@ class _Finetuning:
         return Finetuned(model, named, result.scores, result.how, result.rivals)
 
     def work(self, checkpoint: RunDirectory | None, title: str, done: int, total: int) -> None:
-        """Before training a signal ends the work at once: there is nothing to save that is not saved."""
+        """Before training a signal ends the work at once: everything worth saving has been saved."""
         self.reporter.work(title, done, total)
         if self.stopping.requested is not None:
             raise Interrupted(self.stopping.requested, None if checkpoint is None else str(checkpoint.path))
 
     def _stock(self, model: SavedModel, examples: Sequence[Any], work: Work) -> Stock:
-        """What is learned from: the examples of the rows and, where the system has heads that ask for it, those of
-        other tasks and of unlabelled text."""
+        """What is learned from: the examples of the rows and, for systems whose heads use them, those of other tasks
+        and of unlabelled text."""
         note, layout, tasks = self.about_rows.note, model.layout, [examples]
         for other in self.request.also:
             encoding = Encoding(learned_of(other), model.tokenizer, layout)
             progress = functools.partial(work, "encoding")
             tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
-        text = () if model.finetuned.views is not None else self.request.unlabelled  # a view is taught by it
+        text = () if model.finetuned.views is not None else self.request.unlabelled  # a view learns from it
         if not text:
             return model.head.stock(tasks)
         return model.head.stock(
@@ -374,7 +373,7 @@ class _Finetuning:
         )
 
     def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
-        """What is learned from, in which order, as many rows at a time as there is memory for."""
+        """The examples, their order, and as many rows per micro-batch as fit in memory."""
         training = model.finetuned.training
         order = model.head.order(stock, training.batch_size, self.request.seed)
         micro = min(training.micro_batch or rows_at_a_time(model.head, stock), training.batch_size)
@@ -399,7 +398,7 @@ class _Finetuning:
 
 
 def rows_at_a_time(task: Objective, stock: Stock) -> int:
-    """As many examples as hold about `MICRO_TOKENS` that are learned from; more where batch norm compares them."""
+    """As many examples as hold about `MICRO_TOKENS` trained tokens; more if batch norm compares them."""
     most = NORMED_TOKENS if task.norms_rows else MICRO_TOKENS
     return max(1, most // max(task.learned_tokens(example) for example in stock.rows))
 
@@ -418,7 +417,7 @@ def _open_run(writer: RunWriter, model: SavedModel, loop: Loop) -> None:
 
 
 def _split(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[str]]:
-    """The rows to train on and those to validate on, and what to say of them."""
+    """The rows to train on and to validate on, and notes about them."""
     if not request.rows:
         raise UserError("there are no rows to fine-tune on")
     remarks = family.check(request.rows, request.kind)
@@ -452,8 +451,8 @@ def _of_best(model: SavedModel, encoded: Encoded, judged: Judged | None) -> Scor
 
 
 def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Judged]) -> Validator:
-    """What scores the rows held out after an epoch; `seen` keeps, for each figure that an epoch is chosen by, the
-    scores and predictions of the first epoch that had it."""
+    """Scores the validation rows after each epoch. For each value of the metric that chooses the epoch, `seen` keeps
+    the scores and predictions of the first epoch that reached it."""
     config, task = model.task_config, model.head
     family = family_of(config.kind)
 

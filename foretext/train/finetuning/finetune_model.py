@@ -1,4 +1,4 @@
-"""The model that a fine-tuning trains, made of the base and the transfer plan, and how fast each part of it learns."""
+"""The model to fine-tune, built from the base and the transfer plan, and the learning rate of each of its parts."""
 
 from __future__ import annotations
 
@@ -31,25 +31,27 @@ def build_finetuned(request: FinetuneRequest, config: FinetuneConfig) -> SavedMo
     head = build_task(system, config, tokenizer, config.model.head_dropout)
     if base.vectors is not None and config.transfer.reader.given:
         head.put_vectors(base.vectors)
-    elif base.vectors is not None:  # after the base's own, which were drawn
+    elif base.vectors is not None:  # after the base's own vectors, which were drawn
         trunk.put_vectors(base.vectors)
     head.check(trunk)
     return SavedModel(None, config, system, tokenizer, trunk, head)
 
 
 def _transfer(source: Trunk, target: Trunk, layers: int) -> None:
-    """Copies the embeddings, what never learns, and the first `layers` blocks (−1: all); rows of new special tokens
-    stay as drawn."""
+    """Copies the embeddings, the weights that never learn, and the first `layers` blocks (−1: all). Embeddings of new
+    special tokens stay as drawn."""
     groups = source.layer_groups()
     blocks = len(groups) - 1
     if layers > blocks or layers < -1:
-        raise UserError(f"layers must be between 0 and {blocks}, the blocks of the pre-trained model, not {layers}")
+        raise UserError(
+            f"layers must be between 0 and {blocks}, the number of blocks of the pre-trained model, not {layers}"
+        )
     names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
     _copy(source, target, names | _fixed(source))
 
 
 def _fixed(trunk: Trunk) -> set[str]:
-    """What never learns and is kept with the weights: CoVe's word vectors."""
+    """Weights that never learn but are saved with the others: CoVe's word vectors."""
     return {name for name, _ in trunk.named_buffers()} & trunk.state_dict().keys()
 
 
@@ -77,6 +79,6 @@ def optimizer_of(model: SavedModel, base: SavedModel, per_epoch: int) -> Optimiz
 
 
 def _new_rows(source: Trunk, target: Trunk) -> dict[str, int]:
-    """The weights that have rows for tokens which the pre-trained model does not know, and the first of these rows."""
+    """The weights with rows for tokens that the pre-trained model does not know, and the first of these rows."""
     old, new = dict(source.named_parameters()), dict(target.named_parameters())
     return {name: len(old[name]) for name in new if name in old and len(old[name]) < len(new[name])}

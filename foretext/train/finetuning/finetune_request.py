@@ -1,5 +1,5 @@
-"""What a user asks of a fine-tuning, by options or from Python: `FinetuneRequest`. It is read without torch, so that a
-mistake in the rows is told at once."""
+"""What a user asks of a fine-tuning, by options or from Python: `FinetuneRequest`. It does not import torch, so that a
+mistake in the rows is reported at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OtherTask:
-    """A task that is learned beside the one that is asked for."""
+    """A task that is trained together with the main one."""
 
     name: str
     kind: str
@@ -28,27 +28,26 @@ class OtherTask:
 
 @dataclass(frozen=True)
 class Base:
-    """What a fine-tuning starts from, by name: a pre-trained run, or a system, with new weights and a new
-    vocabulary."""
+    """What a fine-tuning starts from, by name: a pre-trained run, or a system with new weights and a new vocabulary."""
 
     run: Path | None = None
     system: str | None = None
     size: str | None = None  # of a new model; None: tiny
-    # A file or a word2vec run. Of a new model: what its words start as; beside a run: what its views, or the task's own
+    # A file or a word2vec run. For a new model: its initial word vectors. Beside a run: what its views, or its task
     # model, read beside the states.
     vectors: Path | None = None
-    direction: str | None = None  # of a run that reads both ways: the one that the language-model loss is of
-    text: tuple[str, ...] = ()  # of views alone: files of unlabelled text; none: the rows' own texts
-    column: str | None = None  # of tables among them
-    errors: str = "strict"  # in them
-    minutes: float | None = None  # that are spent on them; None: 1
+    direction: str | None = None  # of a run that reads both ways: the direction of the language-model loss
+    text: tuple[str, ...] = ()  # for views alone: files of unlabelled text; empty: the rows' own texts
+    column: str | None = None  # the text column of tables
+    errors: str = "strict"  # how undecodable bytes are handled
+    minutes: float | None = None  # budget for the text; None: 1
 
     def __post_init__(self) -> None:
         self._check_views_alone()
         if self.system is None:
             if self.size is not None:
                 raise UserError(
-                    f"--size is for a new model (--system), and {self.run} has a size already; leave it out"
+                    f"--size is for a new model (--system), but {self.run} already has a size; leave it out"
                 )
         elif self.run is not None:
             raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
@@ -56,24 +55,26 @@ class Base:
     def _check_views_alone(self) -> None:
         if self.system == VIEWS_ALONE:
             if self.run is not None and self.text:
-                raise UserError(f"{self.run}: name the rows before --text, and nothing else that is no option")
+                raise UserError(f"{self.run}: write the file of rows before --text, and only options after it")
             for option, value in (("--vectors", self.vectors), ("--direction", self.direction)):
                 if value is not None:
                     raise UserError(
-                        f"{option} is for a run that is there: foretext finetune RUN ROWS; leave it out, or --system"
+                        f"{option} needs a pre-trained run (foretext finetune RUN ROWS), and --system starts without "
+                        "one; leave one of them out"
                     )
             return
         for option, given in (("--text", self.text), ("--text-column", self.column), ("--minutes", self.minutes)):
             if given not in (None, ()):
                 raise UserError(
-                    f"{option} is for --system {VIEWS_ALONE}, which learns of text first; add that, or leave it out"
+                    f"{option} is for --system {VIEWS_ALONE} only, which learns from text first; add that, or leave it "
+                    "out"
                 )
 
 
 @dataclass(frozen=True)
 class FinetuneRequest:
-    """What a user asks for. `rows`, as the family of `kind` makes them, are trained on; `valid` None holds some of them
-    out."""
+    """What a user asks for. `rows`, as the family of `kind` makes them, are the training rows. If `valid` is None, some
+    of them are held out."""
 
     base: SavedModel | Base
     rows: Sequence[Any]
@@ -82,40 +83,40 @@ class FinetuneRequest:
     valid: Sequence[Any] | None = None
     seed: int = 0
     epochs: int | None = None
-    plan: str | None = None  # a way of transfer by its name, or the paper's; None: the size's own
+    plan: str | None = None  # a way of transfer, by name, or the paper's; None: the size's own
     lm_weight: float | None = None
     layers: int | None = None
     from_scratch: bool = False
     columns: dict[str, str] | None = None
     format: str | None = None
-    metric: str | None = None  # what the best epoch is chosen by; None: the format's or the kind's own
-    unlabelled: Sequence[str] = ()  # texts to learn from too: of views, or for a system that can (then sentences)
-    also: Sequence[OtherTask] = ()  # likewise
+    metric: str | None = None  # chooses the best epoch; None: the format's or the kind's own
+    unlabelled: Sequence[str] = ()  # further texts to learn from: for views, or for a system that can (then sentences)
+    also: Sequence[OtherTask] = ()  # further tasks, for a system that can
     own_text: bool = False  # without `unlabelled`: views learn from the text of pre-training
-    hold_out: float | None = None  # the part of the rows to validate on where `valid` is None; None: .15
-    views: tuple[str, ...] | None = None  # what one head reads instead of a trunk that learns; None: the default
-    knowledge: SavedModel | None = None  # a word2vec run whose vectors and topics views read; None: the base's own
-    sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
+    hold_out: float | None = None  # share of the rows to validate on if `valid` is None; None: .15
+    views: tuple[str, ...] | None = None  # read by one head instead of training the trunk; None: the default
+    knowledge: SavedModel | None = None  # a word2vec run whose vectors and topics the views read; None: the base's own
+    sets: tuple[str | Setting, ...] = ()  # section.key=value, or settings of a file; later ones override earlier ones
     resume: bool = False
     device: str = "auto"
 
     def __post_init__(self) -> None:
         if self.valid is not None and self.hold_out is not None:
-            raise UserError("--hold-out is for rows without --valid; leave out one of them")
+            raise UserError("--hold-out is for rows without --valid; leave out one of the two")
 
     @property
     def start(self) -> SavedModel:
-        """The model to start from; where `base` names it, `train/untrained.py` loads or makes it first."""
+        """The model to start from. If `base` only names it, `train/untrained.py` loads or makes it first."""
         assert not isinstance(self.base, Base)
         return self.base
 
     def said(self, key: str) -> Any:
-        """What --set or a file says about a key; None if nothing."""
+        """The value of a key in --set or a file; None if not given."""
         return next((one.value for one in map(setting_of, reversed(self.sets)) if one.key == key), None)
 
     @property
     def views_alone(self) -> bool:
-        """Whether there is no trunk: word vectors are learned first, and then a head over views."""
+        """Whether there is no trunk: word vectors are learned first, then a head over views."""
         return isinstance(self.base, Base) and self.base.system == VIEWS_ALONE
 
     @property
@@ -125,7 +126,7 @@ class FinetuneRequest:
 
 
 def asked_of_trunk(request: FinetuneRequest) -> list[str]:
-    """The options, as they were given, that say how a trunk is trained."""
+    """The given options that only concern training the trunk."""
     options = {
         "--epochs": request.epochs,
         "--plan": request.plan,
@@ -138,36 +139,32 @@ def asked_of_trunk(request: FinetuneRequest) -> list[str]:
 
 
 def check_asked(request: FinetuneRequest) -> None:
-    """UserError for what the system cannot be taught, or not so."""
+    """UserError for tasks or options that the system does not have."""
     system = request.start.system
     if system.tasks and request.kind not in system.tasks:
-        raise UserError(
-            f"{system.name} is taught {' and '.join(system.tasks)}, not {request.kind}; use another --system"
-        )
+        raise UserError(f"{system.name} learns {' and '.join(system.tasks)}, not {request.kind}; use another --system")
     if system.build_head is None:
         if request.also:
             raise UserError(
-                f"--also is for a system that learns from rows and text at once (cvt), not {system.name}; leave it out"
+                f"--also is for a system that learns from rows and text together (cvt), not {system.name}; leave it out"
             )
     else:
         _check_own_heads(request)
     names = [one.name for one in request.also]
     for one in request.also:
         if one.kind not in system.tasks:
-            raise UserError(
-                f"--also {one.kind}=…: {system.name} is taught {' and '.join(system.tasks)}, not {one.kind}"
-            )
+            raise UserError(f"--also {one.kind}=…: {system.name} learns {' and '.join(system.tasks)}, not {one.kind}")
         if names.count(one.name) > 1 or "." in one.name:
             raise UserError(
-                f"--also: two tasks are called {one.name!r}, by their files' names; rename one of the files"
+                f"--also: two tasks have the name {one.name!r}, from their files' names; rename one of the files"
             )
 
 
 def check_views(request: FinetuneRequest, views: ViewsConfig | None) -> None:
-    """UserError for what is asked of a trunk where no view trains one."""
+    """UserError for options about training the trunk when the views do not train it."""
     if views is not None and not views.tuned and (asked := asked_of_trunk(request)):
         raise UserError(
-            f"{asked[0]}: is for a trunk that is trained, and the views {','.join(views.kinds)} train none; add tuned "
+            f"{asked[0]} is about training the trunk, but the views {','.join(views.kinds)} do not train it; add tuned "
             "to --views, give --views none, or leave it out"
         )
 
@@ -179,42 +176,40 @@ def check_text(request: FinetuneRequest, views: ViewsConfig | None) -> None:
         return
     if views is None:
         raise UserError(
-            f"--unlabelled is for a head over views (--views, or a word2vec run) and for --system cvt, not for {name} "
-            "alone; add --views ngrams, or leave it out"
+            "--unlabelled is for a head over views (--views, or a word2vec run) and for --system cvt, but this run "
+            f"trains {name} alone; add --views ngrams, or leave it out"
         )
     if request.kind != "classification":
         raise UserError(f"--unlabelled is for classification of single texts, not for {request.kind}; leave it out")
     if not set(views.kinds) - {"states", TUNED}:
-        raise UserError(
-            f"--unlabelled needs a view of words, and {views.kinds[0]} alone is read; add ngrams to --views"
-        )
+        raise UserError(f"--unlabelled needs a view of words, but only {views.kinds[0]} is read; add ngrams to --views")
 
 
 def _check_own_heads(request: FinetuneRequest) -> None:
-    """UserError for what says how a task is put on the trunk, where the system has heads of its own. What says how fast
-    which layers learn (`transfer.thaw`, `rate_decay`) is no concern of the head's."""
+    """UserError for options about the head if the system has its own heads. Options about which layers learn how fast
+    (`transfer.thaw`, `rate_decay`) are allowed."""
     name = request.start.system.name
     if request.plan not in (None, PAPER):
         raise UserError(
-            f"--plan {request.plan}: a way of transfer is for pre-trained weights under a new head, and {name} has "
-            "heads of its own; leave it out"
+            f"--plan {request.plan}: ways of transfer put a new head on pre-trained weights, but {name} has its own "
+            "heads; leave it out"
         )
     for one in map(setting_of, request.sets):
         section, *keys = one.names
         if section != "transfer" or not keys:
             continue
         if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and one.value != "linear"):
-            raise UserError(f"{one.where}: {name} has heads of its own, and nothing else is put on it; leave it out")
+            raise UserError(f"{one.where}: {name} has its own heads and takes no other; leave it out")
 
 
 def as_rows(data: Any, kind: str, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
-    """A file's rows, or rows given in Python."""
+    """Rows from a file or from Python data."""
     family, reading = family_of(kind), Reading(kind, columns, format)
     return family.read(Path(data), reading).rows if isinstance(data, str | Path) else family.from_data(data, reading)
 
 
 def as_tasks(also: Iterable[OtherTask]) -> tuple[OtherTask, ...]:
-    """Further tasks, each with its rows as `as_rows` makes them."""
+    """Further tasks, each with its rows as from `as_rows`."""
     tasks = tuple(also)
     for number, one in enumerate(tasks):
         if not isinstance(one, OtherTask):
@@ -225,17 +220,16 @@ def as_tasks(also: Iterable[OtherTask]) -> tuple[OtherTask, ...]:
 
 
 def as_sentences(given: Any, name: str) -> tuple[str, ...]:
-    """Unlabelled text given in Python; `name` is the argument's. A text alone would be read letter by letter."""
+    """Unlabelled sentences given in Python; `name` is that of the argument. A single string is refused: it would be
+    read letter by letter."""
     if isinstance(given, str | bytes | Path) or not isinstance(given, Iterable):
         what = "a text or a file name" if isinstance(given, str | Path) else type(given).__name__
-        raise UserError(
-            f"{name} is a list of sentences, not {what}; those of a file: foretext.read_sentences(FILE) gives them"
-        )
+        raise UserError(f"{name} must be a list of sentences, not {what}; for a file use foretext.read_sentences(FILE)")
     sentences = tuple(given)
     for number, sentence in enumerate(sentences):
         if not isinstance(sentence, str):
             raise UserError(
-                f"{name}[{number}] is {type(sentence).__name__}, not text; give a sentence as a text, spaces between "
+                f"{name}[{number}] is {type(sentence).__name__}, not text; give a sentence as text with spaces between "
                 "its words"
             )
     return sentences

@@ -1,5 +1,5 @@
-"""The head over views of words, for sentences with a tag for each word: it is fitted, and told what it is worth on
-sentences that it has not seen (`finetune_views.py` does the same for rows with one label)."""
+"""Fits the head over views of words, for sentences with one tag per word, and scores it on sentences that it has not
+seen (`finetune_views.py` does the same for rows with one label)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SILENT = Reporter()
 def fit_sentences(
     model: SavedModel, rows: Sequence[TaggedSentence], knowledge: TextKnowledge | None, seed: int, work: Work
 ) -> FittedChain:
-    """The head over the views that the configuration names, put into the model."""
+    """Fits the head over the configured views and puts it into the model."""
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
     encoded = family_of(config.kind).whole(rows, config, True, _SILENT.note)
@@ -59,13 +59,13 @@ def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None
 
 
 def _copies(rows: Sequence[TaggedSentence]) -> list[int]:
-    """Sentences of the same words have the same number."""
+    """Numbers the sentences; sentences with the same words get the same number."""
     numbers: dict[tuple[str, ...], int] = {}
     return [numbers.setdefault(row.words, len(numbers)) for row in rows]
 
 
 def sentences_scored(model: SavedModel, rows: Sequence[TaggedSentence], fitted: FittedChain) -> Scores | None:
-    """On the sentences of the folds, each tagged by a head that has not seen it; None where there were no folds."""
+    """Scores of the folds' sentences, each tagged by a head that has not seen it; None without folds."""
     config = model.task_config
     family = family_of(config.kind)
     asked: list[TaggedSentence] = []

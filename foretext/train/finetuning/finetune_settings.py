@@ -1,4 +1,4 @@
-"""The configuration of a fine-tuning: what follows from the request, from the rows and, going on, from the run."""
+"""The configuration of a fine-tuning, from the request, the rows and, when resuming, the run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTas
 from foretext.train.finetuning.finetune_vectors import AS_VIEWS, views_of
 from foretext.train.resume import agreed, check_seed, check_sets
 
-MOST_EPOCHS = 20  # that few rows can lead to
+MOST_EPOCHS = 20  # upper limit when there are few rows
 
 
 def resolve(
@@ -35,8 +35,8 @@ def resolve(
     run: RunDirectory | None,
     note: Callable[[Change], None],
 ) -> FinetuneConfig:
-    """The resolved configuration, but for how long it takes, which `with_length` puts in. When going on, the run's own,
-    after comparing: `note` gets each change."""
+    """The resolved configuration without its length, which `with_length` adds. When resuming, it is the run's own,
+    after a comparison: `note` gets each change."""
     base = request.start
     check_asked(request)
     old = read_config(run) if run is not None and run.has("config.toml") else None
@@ -75,8 +75,8 @@ def resolve(
 
 
 def _learned_from(request: FinetuneRequest, family: Family, split: Split[Any], views: ViewsConfig | None) -> Split[Any]:
-    """Views learn from all rows. Those of one label are held out class by class, so that nothing is unknown of them; a
-    tag may be of one sentence."""
+    """The rows that views learn from: all of them. Rows with one label are held out class by class, so no class is
+    missing; a tag may occur in one sentence only."""
     if views is None or request.valid is not None or family.fits_head:
         return split
     return Split(list(request.rows), [], "")
@@ -92,7 +92,7 @@ def size_of(request: FinetuneRequest) -> Size:
 
 
 def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
-    """How many words the language-model loss tells apart, where that needs a softmax which the trunk does not have."""
+    """The vocabulary of the language-model loss, if it needs a softmax that the trunk does not have."""
     base = request.start
     if not transfer.lm_weight or not base.system.softmax_apart:
         return 0
@@ -100,14 +100,15 @@ def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
 
 
 def learned_of(task: OtherTask) -> TaskConfig:
-    """What follows from the rows of a task beside the one that is asked for."""
+    """Settings that follow from the rows of an additional task."""
     family = family_of(task.kind)
     family.check(task.rows, task.kind)
     return family.learned(task.rows, TaskConfig(kind=task.kind))
 
 
 def _more_fingerprint(request: FinetuneRequest) -> str:
-    """Of what is learned from beside the rows. The text of pre-training follows from the run and the seed."""
+    """Fingerprint of what is learned from besides the rows. The text of pre-training needs none: it follows from the
+    run and the seed."""
     unlabelled = () if request.own_text else request.unlabelled
     if not unlabelled and not request.also and request.start.vectors is None:
         return ""
@@ -124,8 +125,8 @@ def _fingerprint(parts: Iterable[bytes]) -> str:
 
 
 def with_length(config: FinetuneConfig, size: Size, examples: int, order: SampleOrder) -> FinetuneConfig:
-    """With epochs and budget, which follow from the number of examples, of which a long row gives several, and so are
-    known once the rows are encoded; going on with the same rows they are the same."""
+    """Adds epochs and budget. They depend on the number of examples, which is known once the rows are encoded (a long
+    row gives several). When resuming with the same rows they are the same."""
     epochs = config.task.epochs or default_epochs(size, examples, config.training)
     task = dataclasses.replace(config.task, epochs=epochs)
     return dataclasses.replace(config, task=task, budget=Budget(steps=epochs * order.steps_per_epoch))
@@ -141,11 +142,11 @@ class _Settings:
     training: TrainingConfig
     transfer: TransferPlan
     pooling: ConcatPoolingConfig | None
-    objective: Any  # of a system that has heads of its own; else None
+    objective: Any  # of a system with its own heads; otherwise None
 
 
 def _settings(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> _Settings:
-    """What is asked for, checked, over what the size or the run that is gone on with has."""
+    """The requested settings, checked, over those of the size or of the run that is resumed."""
     check_seed(request.seed)
     options: dict[str, Any] = {"lm_weight": request.lm_weight, "layers": request.layers}
     given = {name: value for name, value in options.items() if value is not None}
@@ -163,7 +164,7 @@ def _settings(request: FinetuneRequest, family: Family, old: FinetuneConfig | No
 
 
 def _before_sets(request: FinetuneRequest, old: FinetuneConfig | None) -> _Settings:
-    """The size's own settings, or the run's that is gone on with; over them those of the plan that is named."""
+    """The settings of the size, or of the run that is resumed, overridden by those of the named plan."""
     size = size_of(request)
     objective = size.objective if request.start.system.build_head is not None else None
     own = _Settings(size.finetuning, size.transfer, size.pooling, objective)
@@ -176,7 +177,7 @@ def _before_sets(request: FinetuneRequest, old: FinetuneConfig | None) -> _Setti
     changed = dataclasses.replace(
         own.training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate, warmup_steps=0
     )
-    if old is None:  # a run that goes on has its own rate
+    if old is None:  # a resumed run keeps its rate
         changed = dataclasses.replace(changed, rate=size.rates.get(request.plan, changed.rate))
     return dataclasses.replace(own, training=changed, transfer=way.transfer)
 
@@ -184,19 +185,19 @@ def _before_sets(request: FinetuneRequest, old: FinetuneConfig | None) -> _Setti
 def _followed(
     transfer: TransferPlan, request: FinetuneRequest, family: Family, old: FinetuneConfig | None
 ) -> TransferPlan:
-    """The plan that is asked for, checked, and as far as the system, the task and the weights can follow it."""
+    """The requested plan, checked, as far as the system, the task and the weights can follow it."""
     _check_own_model(transfer, request)
     transfer = _with_given(transfer, request)
     transfer.check()
     transfer = _possible(transfer, request, family)
     new = _from_scratch(request, old)
     if new and (transfer.thaw == "never" or request.said("transfer.thaw") is None):
-        transfer = dataclasses.replace(transfer, thaw="all")  # nothing is known yet that could be kept
+        transfer = dataclasses.replace(transfer, thaw="all")  # there are no pre-trained weights to protect
     if new and old is None and request.said("transfer.rate_decay") is None:
         transfer = dataclasses.replace(transfer, rate_decay=1.0)  # the lowest layers have as much to learn
     if request.from_scratch and (request.layers is not None or transfer.layers != -1):
         raise UserError(
-            "--layers says what is transferred, and by --from-scratch or --system nothing is; leave one out"
+            "--layers says what is transferred, but --from-scratch and --system transfer nothing; leave one of them out"
         )
     if old is None:
         _check_taken(transfer, request)
@@ -204,14 +205,14 @@ def _followed(
 
 
 def _with_given(transfer: TransferPlan, request: FinetuneRequest) -> TransferPlan:
-    """The width of vectors that are read beside a trunk's states follows from them."""
+    """Sets the width of the vectors that are read beside a trunk's states."""
     vectors = request.start.vectors
     if vectors is None or request.start.system.build_head is not None:
         return transfer
     if transfer.model != "recurrent":
         raise UserError(
-            f"--vectors are read by a task's own model, as elmo and cove have it, and {request.start.system.name} gets "
-            f"one new layer: {AS_VIEWS}, give --set transfer.model=recurrent, or leave --vectors out"
+            f"--vectors are read by a task model (elmo, cove), but {request.start.system.name} gets one linear layer: "
+            f"{AS_VIEWS}, give --set transfer.model=recurrent, or leave --vectors out"
         )
     return dataclasses.replace(transfer, reader=dataclasses.replace(transfer.reader, given=vectors.shape[1]))
 
@@ -219,7 +220,7 @@ def _with_given(transfer: TransferPlan, request: FinetuneRequest) -> TransferPla
 def _pooling(
     given: ConcatPoolingConfig | None, transfer: TransferPlan, request: FinetuneRequest
 ) -> ConcatPoolingConfig | None:
-    """[pooling], checked; None where nothing is pooled so, and then nothing can be set there."""
+    """[pooling], checked; None if nothing is pooled that way, and then it must not be set."""
     if transfer.pooling == "concat":
         assert given is not None
         given.check()
@@ -227,54 +228,54 @@ def _pooling(
     for one in map(setting_of, request.sets):
         if one.names[0] == "pooling" and len(one.names) > 1:
             raise UserError(
-                f"{one.where}: [pooling] is for transfer.pooling=concat, on tasks with one label a row; this "
+                f"{one.where}: [pooling] is for transfer.pooling=concat, on tasks with one label per row; this "
                 "fine-tuning has none; leave it out"
             )
     return None
 
 
 def _check_own_model(transfer: TransferPlan, request: FinetuneRequest) -> None:
-    """UserError for what is asked of the head where the task has a model of its own, which has no use for it."""
+    """UserError for settings of the head that a task model has no use for."""
     if transfer.model != "recurrent":
         return
-    own = "the task's own model (transfer.model=recurrent)"
+    own = "the task model (transfer.model=recurrent)"
     head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
     if head not in (None, "random"):
         raise UserError(f"transfer.head={head}: {own} starts at random; leave it out")
     if pooling is not None:
-        raise UserError(f"transfer.pooling={pooling}: {own} reads every token, and pools for itself; leave it out")
+        raise UserError(f"transfer.pooling={pooling}: {own} reads every token and pools by itself; leave it out")
 
 
 def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
-    """UserError where blocks that are not taken over would be read for ever as they were drawn."""
+    """UserError if blocks that are not transferred would stay untrained."""
     if transfer.thaw != "never" or transfer.layers < 0:
         return
     blocks = len(request.start.trunk.layer_groups()) - 1
     if transfer.layers < blocks:
         raise UserError(
-            f"layers {transfer.layers} of {blocks}: the others would be newly drawn, and with transfer.thaw=never stay "
-            "so and be read as features; leave it out, or give --set transfer.thaw=all"
+            f"layers {transfer.layers} of {blocks}: the other blocks would be random, and with transfer.thaw=never "
+            "they would stay so; leave it out, or give --set transfer.thaw=all"
         )
 
 
 def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
-    """The plan as far as the system and the task can follow it. A language-model loss that is asked for and cannot be
-    is refused; what only a size or a named plan asks for is left out."""
+    """The plan as far as the system and the task can follow it. An impossible language-model loss is refused if the
+    user asked for it, and dropped if a size or a named plan did."""
     system = request.start.system
     if not _foretells(system) and transfer.lm_weight:
         if request.asks_for_lm:
             raise UserError(
-                f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so that it has no "
+                f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so it has no "
                 "language-model loss to add; leave it out, or give 0"
             )
         transfer = dataclasses.replace(transfer, lm_weight=0.0)
-    # What reads every token's state pools nothing, nor does a model that has pools of its own.
+    # A head that reads every token's state pools nothing; a task model pools by itself.
     pooling = "extract" if transfer.pooling == "concat" else transfer.pooling
     if transfer.model == "recurrent":
         if transfer.lm_weight and request.asks_for_lm:
             raise UserError(
-                f"lm_weight {transfer.lm_weight:g}: the task's own model (transfer.model=recurrent) has no "
-                "language-model loss beside it; leave it out, or give --plan gpt"
+                f"lm_weight {transfer.lm_weight:g}: the task model (transfer.model=recurrent) has no language-model "
+                "loss beside it; leave it out, or give --plan gpt"
             )
         return dataclasses.replace(transfer, lm_weight=0.0, head="random", pooling=pooling)
     return transfer if family.fits_head else dataclasses.replace(transfer, head="random", pooling=pooling)
@@ -286,11 +287,11 @@ def _foretells(system: System) -> bool:
 
 
 def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
-    """What to say where something is asked of the head that the task's does not have."""
+    """The note for settings of the head that this task's head does not have."""
     if family.fits_head:
         return []
     head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
-    of = f"is for tasks with one label a row: the head for {request.kind}"
+    of = f"is for tasks with one label per row: the head for {request.kind}"
     return [
         *([f"transfer.head={head} {of} starts at random"] if head not in (None, "random") else []),
         *([f"transfer.pooling={pooling} {of} reads every token"] if pooling is not None else []),
@@ -298,23 +299,23 @@ def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
 
 
 def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
-    """What to say where the plan asks for something that this system or task does not have."""
+    """The notes for parts of the plan that this system or task does not have."""
     system = request.start.system
     plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
     thaw = request.said("transfer.thaw") or plan.thaw
-    own = "the task's own model"
+    own = "the task model"
     sees = f"{system.name} sees both sides of a token and"
     reader = own if transfer.model == "recurrent" else f"the head for {request.kind}"
     named = request.plan is not None  # a size asks for what its own system has; only a plan was asked for by name
     no_loss = named and plan.lm_weight and not transfer.lm_weight and not request.asks_for_lm
     no_pool = named and plan.pooling != transfer.pooling and request.said("transfer.pooling") is None
     said = {
-        f"transfer.thaw={thaw} is for pre-trained weights; those of {system.name} are new: all learn at once, at one "
-        "rate": thaw != transfer.thaw,
-        f"--plan {request.plan} has λ = {plan.lm_weight:g}; {own if _foretells(system) else sees} has no "
+        f"transfer.thaw={thaw} is for pre-trained weights, but those of {system.name} are new: "
+        "all learn from the start, at one rate": thaw != transfer.thaw,
+        f"--plan {request.plan} has λ = {plan.lm_weight:g}, but {own if _foretells(system) else sees} has no "
         "language-model loss, so λ is 0 here": no_loss,
-        f"--plan {request.plan} has transfer.pooling={plan.pooling}; {reader} reads every token instead": no_pool,
-        f"λ = {transfer.lm_weight:g} changes no prediction: the trunk is frozen (transfer.thaw=never)": bool(
+        f"--plan {request.plan} has transfer.pooling={plan.pooling}, but {reader} reads every token": no_pool,
+        f"λ = {transfer.lm_weight:g} has no effect: the trunk is frozen (transfer.thaw=never)": bool(
             transfer.lm_weight and transfer.thaw == "never"
         ),
     }
@@ -335,17 +336,17 @@ def _task_config(
         base=str(request.start.run.path) if request.start.run else None,
     )
     config = family.learned(split.train, given)
-    if old is not None:  # a run of an earlier version goes on as it began
+    if old is not None:  # a run of an earlier version continues as it began
         config = dataclasses.replace(config, both_orders=old.task.both_orders, shrinks=old.task.shrinks)
     elif request.plan == PAPER or not split.valid or views is not None:
-        # No paper draws scores to the mean, without validation it cannot be told how far, and a head over views does so
-        # by itself.
+        # No paper shrinks scores towards the mean. Without validation rows the factor is unknown, and a head over views
+        # shrinks by itself.
         config = dataclasses.replace(config, shrinks=False)
     return dataclasses.replace(config, metric=_metric(request, family, config, old))
 
 
 def _metric(request: FinetuneRequest, family: Family, config: TaskConfig, old: FinetuneConfig | None) -> str | None:
-    """What the best epoch is chosen by: what is asked for, or what a run that goes on has, or the layout's."""
+    """The metric that chooses the best epoch: the requested one, that of the resumed run, or the layout's."""
     allowed = family.metrics(config)
     if request.metric is not None:
         check_metric(request.metric, allowed)
@@ -357,28 +358,28 @@ def _metric(request: FinetuneRequest, family: Family, config: TaskConfig, old: F
 
 
 def default_epochs(size: Size, examples: int, training: TrainingConfig) -> int:
-    """The size's epochs; more where the examples are so few that these would give fewer than its least updates."""
+    """The size's epochs, or more if these would give fewer than its least number of updates."""
     per_epoch = -(-examples // training.batch_size)
     return max(size.epochs, min(MOST_EPOCHS, -(-size.least_updates // per_epoch)))
 
 
 def rows_fingerprint(rows: Sequence[Any], family: Family) -> str:
-    """What tells one set of rows from another: their texts and labels, in order."""
+    """Identifies a set of rows: their texts and labels, in order."""
     return _fingerprint(json.dumps(family.content(row)).encode() for row in rows)
 
 
 def _check_same_data(old: FinetuneConfig, new: FinetuneConfig, where: Path) -> None:
-    """Going on with other rows or another vocabulary would give a model of neither."""
+    """UserError when resuming with other rows or another vocabulary."""
     if old.task.unlabelled != new.task.unlabelled:
         raise UserError(
-            f"{where}: the unlabelled text or the other tasks are not those it was begun with, or the vectors; give "
-            "the same --unlabelled, --also and --vectors, or start a new run"
+            f"{where}: --unlabelled, --also or --vectors differ from those it was started with; give the same ones, or "
+            "start a new run"
         )
     if old.run.tokenizer != new.run.tokenizer:
-        raise UserError(f"{where}: begun with another tokenizer; name the same RUN and rows, or start a new run")
-    # Another seed holds out other rows; it is refused by its name, after this.
+        raise UserError(f"{where}: started with another tokenizer; name the same RUN and rows, or start a new run")
+    # Another seed holds out other rows; it is refused by name, later.
     if old.task.rows and old.task.rows != new.task.rows and old.run.seed == new.run.seed:
         raise UserError(
-            f"{where}: the rows are not those it was begun with; give the same files, --valid and --hold-out, or start "
-            "a new run"
+            f"{where}: the rows differ from those it was started with; give the same files, --valid and --hold-out, or "
+            "start a new run"
         )

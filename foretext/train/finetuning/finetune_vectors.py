@@ -1,8 +1,8 @@
-"""Word vectors beside a pre-trained model: those that pre-training has put beside it, or `finetune RUN … --vectors X`.
+"""Word vectors beside a pre-trained model: those learned during pre-training, or `finetune RUN … --vectors X`.
 
-Beside a trunk that reads pieces one head reads n-grams, topics, vectors and what the fine-tuned trunk says, or the
-views that are named. Where tokens are words, as with ELMo and CoVe, a task's own model reads the vectors beside the
-states, unless views are named; there the run's own vectors are used only if views are named.
+If the trunk reads pieces, one head reads n-grams, topics, vectors and the fine-tuned trunk's scores, or the named
+views. If tokens are words, as in ELMo and CoVe, a task model reads the vectors beside the states, unless views are
+named; the run's own vectors are then used only if views are named.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from foretext.train.finetuning.finetune_request import FinetuneRequest, asked_of
 
 _SILENT = Reporter()
 _NAMED = ",".join(view for view in VIEWS if view != TUNED)
-AS_VIEWS = f"for views of them name some (--views {_NAMED})"  # one of the ways out of a refusal
+AS_VIEWS = f"to read them as views name some (--views {_NAMED})"  # one way out, for error messages
 
 
 def with_vectors_beside(
     request: FinetuneRequest, vectors: str | Path | None, note: Note = _SILENT.note
 ) -> FinetuneRequest:
-    """The request, whose model is there, with what `--vectors` names."""
+    """The request, whose model is loaded, with what `--vectors` names."""
     if vectors is None:
         return request
     views = request.views
@@ -48,8 +48,8 @@ def with_vectors_beside(
 
 
 def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
-    """The request with the word vectors that pre-training has put beside its model, if nothing speaks against them: the
-    user wants the trunk alone, the paper's way or new weights, or has named other vectors."""
+    """The request with the word vectors learned beside its model. They are not used if the user wants the trunk alone,
+    the paper's way, new weights, or other vectors."""
     model, views = request.start, request.views
     words = None if model.run is None else own_words(model.run.path)
     others = request.knowledge is not None or model.vectors is not None
@@ -60,8 +60,8 @@ def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
 
 
 def _all_views(request: FinetuneRequest) -> tuple[str, ...]:
-    """The views that are read where there are vectors and `--views` is not given: all that the kind of task has. An
-    option that says how the trunk is trained leaves out `states`, so that it is trained."""
+    """The views to read if there are vectors and no `--views`: all that this kind of task has. If an option says how to
+    train the trunk, `states` is left out, so that the trunk is trained."""
     views = family_of(request.kind).views
     trained = TUNED in views and asked_of_trunk(request)
     return tuple(view for view in views if view != STATES or not trained)
@@ -79,21 +79,23 @@ def _reads_words(model: SavedModel) -> bool:
 
 
 def _knowledge(path: str | Path) -> SavedModel:
-    """The word2vec run that views are of: a file of vectors has no counts of words, and no topics."""
+    """The word2vec run for the views: a plain file of vectors has no word counts and no topics."""
     if Path(path).is_file():
-        raise UserError(f"--vectors {path}: --views need a word2vec run, and this is a file; name a run")
+        raise UserError(f"--vectors {path}: --views need a word2vec run, but this is a file; name a run")
     model = pretrained_model(path)
     if model.objective is None or model.objective.knowledge(model.trunk, model.tokenizer) is None:
-        raise UserError(f"--vectors {path}: --views need a word2vec run, and this is of {model.system.name}; name one")
+        raise UserError(
+            f"--vectors {path}: --views need a word2vec run, but this one is of {model.system.name}; name one"
+        )
     return model
 
 
 def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note) -> SavedModel:
-    """A pre-trained model with vectors, of a file or of a run, for a task's own model to read beside its states."""
+    """A pre-trained model with word vectors, from a file or a run, for a task model to read beside its states."""
     if not _reads_words(model):
         where = model.run.path if model.run else "this model"
         raise UserError(
-            f"--vectors are of words, and {where} reads pieces ({model.tokenizer.kind}): {AS_VIEWS}, else leave "
+            f"--vectors are for words, but {where} reads pieces ({model.tokenizer.kind}): {AS_VIEWS}, or leave "
             "--vectors out"
         )
     specials = set(model.tokenizer.specials.values())
@@ -108,13 +110,13 @@ def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note
 
 
 def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | None) -> ViewsConfig | None:
-    """What one head reads instead of a fine-tuned trunk; None: the trunk is fine-tuned. Without a word from the user
-    views are for bases that have nothing to fine-tune."""
+    """What one head reads instead of training the trunk; None: the trunk is fine-tuned. If the user names no views,
+    only bases that cannot be fine-tuned get them."""
     if old is not None and (request.views is None or _chosen_among(request.views, old.views)):
         return old.views
     known = knowledge_of(request)
     static = request.start.objective is not None and known is not None and request.knowledge is None
-    given = request.start.vectors is not None  # which the task's own model reads
+    given = request.start.vectors is not None  # the task model reads them
     if request.views == () or (request.views is None and (given or not (static and family.views))):
         return None
     _check_able(request, family)
@@ -125,7 +127,7 @@ def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | Non
 
 
 def _chosen_among(asked: Sequence[str], views: ViewsConfig | None) -> bool:
-    """Whether a run that was asked for these views has these, or has chosen them among those."""
+    """Whether a run that was asked for these views has them, or has chosen its own from among them."""
     named = ViewsConfig(tuple(asked))
     return views is not None and set(views.kinds) in [set(one.kinds) for one in (named, *named.alternatives)]
 
@@ -133,15 +135,17 @@ def _chosen_among(asked: Sequence[str], views: ViewsConfig | None) -> bool:
 def _check_able(request: FinetuneRequest, family: Family) -> None:
     """UserError for views that this kind of task does not have."""
     if not family.views:
-        raise UserError(f"--views are for tasks with a label a row or a word, not for {request.kind}; leave it out")
+        raise UserError(
+            f"--views are for tasks with one label per row or per word, not for {request.kind}; leave it out"
+        )
     for name in request.views or ():
         if name not in family.views:
             able = ",".join(family.views)
-            raise UserError(f"--views {name}: says nothing of words; for {request.kind} there are --views {able}")
+            raise UserError(f"--views {name}: does not work on single words; for {request.kind} use --views {able}")
 
 
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
-    """What is known of whole words: by the run that is named for it, or by the base."""
+    """Knowledge of whole words, from the run named for it, or from the base."""
     model = request.knowledge or request.start
     return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
 
@@ -149,13 +153,13 @@ def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
 def chosen_views(
     asked: Sequence[str] | None, knowledge: TextKnowledge | None, has_states: bool, system: str
 ) -> tuple[str, ...]:
-    """The views that are read: those asked for, or all that there are. UserError for what there is not."""
+    """The views to read: those asked for, or all available ones. UserError for unavailable views."""
     named = "name a word2vec run with --vectors"
     lacks = {
         "ngrams": "",
         "lsa": "" if knowledge is not None and knowledge.lsa is not None else f"there are no topics; {named}",
         "vectors": "" if knowledge is not None else f"there are no word vectors; {named}",
-        "states": "" if has_states else f"{system} has no states that depend on context; leave it out",
+        "states": "" if has_states else f"{system} has no contextual states; leave it out",
         "tuned": "" if has_states else f"{system} has nothing to fine-tune; leave it out",
     }
     for name in asked or ():

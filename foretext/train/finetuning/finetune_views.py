@@ -1,8 +1,8 @@
-"""Fine-tuning by views: one head over n-grams, word vectors, topics and the states of the trunk, which stays as it was
-pre-trained. There is no loop: the head is the minimum of a convex loss (`tasks/views/head.py`), found in seconds.
+"""Fine-tuning with views: one head over n-grams, word vectors, topics and the states of the pre-trained trunk. There is
+no loop: fitting the head (`tasks/views/head.py`) is a convex problem that takes seconds.
 
-All rows teach the head. What it is worth is told by cross-validation over the same rows: each is scored by a head that
-has not seen it, nor a copy of it.
+All rows train the head. Its score comes from cross-validation on the same rows: each is scored by a head that has seen
+neither it nor a copy of it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_sentences import fit_sentences, sentences_scored
 from foretext.train.finetuning.out_of_fold import FOLDS
 
-OF_RARE_CLASSES = ("matthews", "f1", "f1_macro")  # metrics that the most frequent class alone is worth nothing by
+# metrics that are 0 or near it for predicting only the most frequent class
+OF_RARE_CLASSES = ("matthews", "f1", "f1_macro")
 PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-WORTH = 0.02  # of the loss, by which states have to lower it for the trunk to be fine-tuned
+WORTH = 0.02  # the trunk is fine-tuned only if its states lower the loss by this share
 SILENT = Reporter()
 
 
@@ -56,8 +57,8 @@ def fit_rows(
     tuned: np.ndarray | None = None,
     unlabelled: Sequence[str] = (),
 ) -> tuple[Fitted | FittedChain, Gain | None]:
-    """The head over the views that the configuration names, put into the model, and what unlabelled text adds. `tuned`:
-    of each unit what a fine-tuned trunk says that has not seen its row."""
+    """Fits the head over the configured views, puts it into the model, and adds what unlabelled text teaches. `tuned`:
+    for each row, the scores of a fine-tuned trunk that has not seen it."""
     if model.task_config.kind == TAGGING:
         return fit_sentences(model, rows, knowledge, seed, work), None
     assert model.finetuned.views is not None
@@ -73,7 +74,7 @@ def fit_rows(
         fitted, gain = fit_views(views, units, labels, seed, groups), None
         work("fitting the head", 1, 1)
         if unlabelled:
-            # A trunk would take hours to read all text.
+            # Reading all the text with a trunk would take hours.
             teaching = [view for view in views if view.name not in (States.name, Tuned.name)]
             text = text_units(unlabelled, teaching, seed)
             fitted, gain = with_text(fitted, teaching, units, labels, text, seed, groups, work)
@@ -101,9 +102,9 @@ def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None
 
 
 def _for_rare_classes(model: SavedModel, rows: Sequence[Row], fitted: Fitted, values: np.ndarray) -> Fitted:
-    """The head with a part of the classes' log frequencies off its bias: as large a part as gives the best score by
-    cross-validation. A head that knows little says the most frequent class of every row, and that is worth nothing
-    where a metric counts rare classes too."""
+    """Subtracts a share of the classes' log frequencies from the head's bias. Cross-validation chooses the share with
+    the best score. A weak head predicts the most frequent class for every row, which scores badly on metrics that count
+    rare classes too."""
     config, own = model.task_config, [rows[number] for number in fitted.rows]
     frequency = np.bincount(values.astype(int), minlength=len(config.labels)) / len(values)
     logarithms = np.log(np.maximum(frequency, 1 / (2 * len(values))))
@@ -114,13 +115,13 @@ def _for_rare_classes(model: SavedModel, rows: Sequence[Row], fitted: Fitted, va
 
 
 def copies(rows: Sequence[Row]) -> list[int]:
-    """Rows with the same texts have the same number."""
+    """Numbers the rows; rows with the same texts get the same number."""
     numbers: dict[tuple[str, ...], int] = {}
     return [numbers.setdefault(tuple(text.strip() for text in row.texts), len(numbers)) for row in rows]
 
 
 def cross_validated(model: SavedModel, rows: Sequence[Any], fitted: Fitted | FittedChain) -> Scores | None:
-    """On the rows of the folds, each scored by a head that has not seen it; None where there were no folds."""
+    """Scores of the folds' rows, each from a head that has not seen it; None without folds."""
     if isinstance(fitted, FittedChain):
         return sentences_scored(model, rows, fitted)
     if np.isnan(fitted.chosen.outputs).any():
@@ -132,7 +133,7 @@ def cross_validated(model: SavedModel, rows: Sequence[Any], fitted: Fitted | Fit
 
 
 def scored(model: SavedModel, rows: Sequence[Any], scores: Sequence[np.ndarray]) -> Scores:
-    """The task's metrics on labelled rows that have these scores, with an interval."""
+    """The task's metrics on labelled rows with these scores, with an interval."""
     family, config = family_of(model.task_config.kind), model.task_config
     encoded = family.whole(rows, config, False, SILENT.note)
     predictions = family.predictions(encoded, scores, config, model.decoder)
@@ -143,16 +144,16 @@ def scored(model: SavedModel, rows: Sequence[Any], scores: Sequence[np.ndarray])
 @dataclasses.dataclass(frozen=True)
 class ViewsResult:
     scores: Scores | None
-    how: str  # what the scores are of
+    how: str  # where the scores come from
     rivals: list[Baseline]
-    gain: Gain | None = None  # by unlabelled text
+    gain: Gain | None = None  # from unlabelled text
     remark: str = ""  # what that text was worth
 
     def with_text(self, gain: Gain | None, unlabelled: Sequence[str]) -> ViewsResult:
-        """With what is to be said of unlabelled text, if some was given."""
+        """Adds the remark on unlabelled text, if some was given."""
         if not unlabelled:
             return self
-        lost = "unlabelled text: left out, the rows are too few to tell what it is worth"
+        lost = "unlabelled text: left out, there are too few rows to measure what it is worth"
         return dataclasses.replace(self, gain=gain, remark=str(gain) if gain else lost)
 
 
@@ -166,8 +167,8 @@ def finetune_views(
     writer: RunWriter | None,
     unlabelled: Sequence[str] = (),
 ) -> ViewsResult:
-    """Fits, scores, compares with what is cheap, and writes the run in one commit. `valid`: rows that the user has
-    named for validation; they teach nothing. `unlabelled`: texts to learn from too."""
+    """Fits, scores, compares with the baselines, and writes the run in one commit. `valid`: the user's validation rows;
+    nothing is learned from them. `unlabelled`: further texts to learn from."""
     since = time.perf_counter()
     fitted, gain = fit_rows(model, train, knowledge, seed, work, unlabelled=unlabelled)
     result = _result(model, train, valid, fitted, seed, work).with_text(gain, unlabelled)
@@ -198,7 +199,7 @@ def stack_views(
     writer: RunWriter | None,
     unlabelled: Sequence[str] = (),
 ) -> ViewsResult:
-    """The head over views and a trunk that will be fine-tuned on all rows; `tuned` as in `fit_rows`."""
+    """The head over the views and a trunk that will be fine-tuned on all rows; `tuned` as in `fit_rows`."""
     fitted, gain = fit_rows(model, train, knowledge, seed, work, tuned, unlabelled)
     result = _result(model, train, (), fitted, seed, work).with_text(gain, unlabelled)
     if writer is not None:
@@ -216,7 +217,7 @@ def loss_left_out(
     work: Work,
     tuned: np.ndarray | None = None,
 ) -> float:
-    """The mean loss of rows that a head over these views has not seen; `tuned` as in `fit_rows`."""
+    """The mean loss of a head over these views on rows that it has not seen; `tuned` as in `fit_rows`."""
     tried = dataclasses.replace(model, config=dataclasses.replace(model.finetuned, views=views))
     fitted, _ = fit_rows(tried, train, knowledge, seed, work, tuned)
     assert isinstance(fitted, Fitted)
@@ -226,8 +227,8 @@ def loss_left_out(
 def worth_tuning(
     model: SavedModel, train: Sequence[Row], knowledge: TextKnowledge | None, seed: int, work: Work
 ) -> tuple[bool, str]:
-    """Whether to try a fine-tuned trunk in the place of its states, and what to say of it. It costs minutes where the
-    rest costs seconds, and a trunk whose states tell little beside the other views has little to add once tuned."""
+    """Whether to try a fine-tuned trunk in place of its states, and a note about it. Fine-tuning takes minutes,
+    everything else seconds, and a trunk whose states add little to the other views adds little when fine-tuned."""
     views = model.finetuned.views
     assert views is not None
     as_it_is, _ = views.alternatives
@@ -236,15 +237,15 @@ def worth_tuning(
         return True, ""
     without, beside = (loss_left_out(model, kinds, train, knowledge, seed, work) for kinds in (rest, as_it_is))
     worth = beside < (1 - WORTH) * without
-    told = f"its states bring the loss by cross-validation from {without:.3f} to {beside:.3f}"
-    return worth, f"the trunk {'may be fine-tuned' if worth else 'stays as it is'}: {told}"
+    told = f"its states change the cross-validation loss from {without:.3f} to {beside:.3f}"
+    return worth, f"the trunk {'may be fine-tuned' if worth else 'is not fine-tuned'}: {told}"
 
 
 def choose_trunk(
     model: SavedModel, train: Sequence[Row], tuned: np.ndarray, knowledge: TextKnowledge | None, seed: int, work: Work
 ) -> str:
-    """A head may read the states of the pre-trained trunk or the scores of the fine-tuned one. Keeps in the
-    configuration the one whose loss by cross-validation is lower. Returns what to say of it."""
+    """Chooses between the states of the pre-trained trunk and the scores of the fine-tuned one by cross-validation
+    loss, and keeps the better one in the configuration. Returns a note about it."""
     config = model.finetuned
     assert config.views is not None
     losses = {
@@ -252,15 +253,17 @@ def choose_trunk(
     }
     best = min(losses, key=lambda views: losses[views])
     model.config = dataclasses.replace(config, views=best, budget=config.budget if best.tuned else None)
-    told = ", ".join(f"{loss:.3f} {'fine-tuned' if views.tuned else 'as it is'}" for views, loss in losses.items())
-    kept = "the trunk is fine-tuned" if best.tuned else "the trunk stays as it is"
-    return f"{kept}: the loss by cross-validation is {told}"
+    told = ", ".join(
+        f"{loss:.3f} {'fine-tuned' if views.tuned else 'as pre-trained'}" for views, loss in losses.items()
+    )
+    kept = "the trunk is fine-tuned" if best.tuned else "the trunk is not fine-tuned"
+    return f"{kept}: cross-validation loss {told}"
 
 
 def _result(
     model: SavedModel, train: Sequence[Any], valid: Sequence[Any], fitted: Fitted | FittedChain, seed: int, work: Work
 ) -> ViewsResult:
-    """What the head is worth, and what is cheap, on the same rows."""
+    """The head's score and those of the baselines, on the same rows."""
     if isinstance(fitted, FittedChain):
         rivals = tag_baseline(model.task_config, train, valid, [fold.rows for fold in fitted.chosen.folds])
     else:
@@ -272,7 +275,7 @@ def _result(
 
 
 def _facts(fitted: Fitted | FittedChain, result: ViewsResult) -> dict[str, Any]:
-    """What the run keeps of the choice beside the head."""
+    """What the run records about the choice, besides the head."""
     return {
         "strength": fitted.chosen.strength,
         "relevance": fitted.relevance,
@@ -290,9 +293,9 @@ def plan_lines(
     assert model.finetuned.views is not None
     kinds = model.finetuned.views.kinds
     return [
-        ("rows", f"{len(rows):,}, all to learn from; scored by cross-validation"),
+        ("rows", f"{len(rows):,}, all for training; scored by cross-validation"),
         *view_lines(model, knowledge, unlabelled),
-        ("trunk", "stays as it is" if STATES in kinds else "not read"),
+        ("trunk", "not fine-tuned" if STATES in kinds else "not read"),
         ("threads", f"{torch.get_num_threads()}"),
     ]
 
@@ -305,16 +308,16 @@ def view_lines(
     lines = [("views", ", ".join(model.finetuned.views.kinds))]
     if knowledge is not None:
         topics = f", {knowledge.lsa.dimensions} topics" if knowledge.lsa is not None else ""
-        lines.append(("text", f"{len(knowledge.words):,} words with vectors of {knowledge.matrix.shape[1]}{topics}"))
-    if model.finetuned.views.tuned:
         lines.append(
-            ("folds", f"{FOLDS} fine-tunings first: each leaves out a part of the rows and then scores that part")
+            ("text", (f"{len(knowledge.words):,} words with vectors of {knowledge.matrix.shape[1]} dimensions{topics}"))
         )
+    if model.finetuned.views.tuned:
+        lines.append(("folds", f"{FOLDS} fine-tunings; each leaves out some of the rows and then scores them"))
         if len(model.finetuned.views.alternatives) > 1:
-            lines.append(("then", "one on all rows, unless the states of the trunk as it is tell more of these parts"))
+            lines.append(("then", "one fine-tuning on all rows, unless the pre-trained trunk's states predict better"))
     if unlabelled:
-        most = f", of which at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""
+        most = f"; at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""
         lines.append(
-            ("unlabelled", f"{len(unlabelled):,} texts{most}; left out if cross-validation says that they do harm")
+            ("unlabelled", f"{len(unlabelled):,} texts{most}; left out if cross-validation shows that they do harm")
         )
     return lines

@@ -19,23 +19,21 @@ from foretext.tasks.views.base import deal
 FOLDS = 4
 FILE = "training/folds.safetensors"
 
-Fold = tuple[np.ndarray, np.ndarray]  # the numbers of the rows to learn from and of the rows to score
+Fold = tuple[np.ndarray, np.ndarray]  # the indices of the rows to learn from, and of those to score
 
 
 def folds_for(labels: Sequence[object] | None, groups: Sequence[int], seed: int) -> list[Fold]:
-    """Folds of the rows; UserError where there are none."""
+    """Folds of the rows; UserError if they cannot be split."""
     folds = deal(labels, groups, FOLDS, seed)
     if not folds:
-        raise UserError(
-            "all rows are copies of one row, so they cannot be split into folds; leave tuned out of --views"
-        )
+        raise UserError("all rows are copies of one row and cannot be split into folds; leave tuned out of --views")
     return folds
 
 
 def out_of_fold(
     folds: Sequence[Fold], fold_scores: Callable[[int, Fold], list[np.ndarray]], writer: RunWriter | None
 ) -> list[np.ndarray]:
-    """The scores of all rows, in order; `fold_scores(number, fold)` gives those of the rows that a fold scores."""
+    """The scores of all rows, in order. `fold_scores(number, fold)` returns the scores of one fold's rows."""
     kept = writer.run.load_tensors(FILE) if writer is not None and writer.run.has(FILE) else {}
     found: dict[int, np.ndarray] = {}
     for number, fold in enumerate(folds):
@@ -52,7 +50,7 @@ def out_of_fold(
 
 
 class Counted(Reporter):
-    """Shows a training as work of so many steps, and nothing else of it."""
+    """Shows a training as progress in steps, and nothing else."""
 
     def __init__(self, reporter: Reporter, title: str, steps: int) -> None:
         self.reporter, self.title, self.steps = reporter, title, steps

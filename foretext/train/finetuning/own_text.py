@@ -1,8 +1,8 @@
 """The text that a run was pre-trained on, as unlabelled text beside labelled rows.
 
-The token shards of a run hold its text, so a head over views can learn from it (`tasks/views/self_training.py`) though
-nobody names it again. This happens where views are not asked for by name. A line says so; `--unlabelled none` leaves
-the text out. Shards may be removed; then there is nothing to learn from.
+A run's token shards hold its text, so a head over views can learn from it (`tasks/views/self_training.py`) without the
+user naming it again. This happens unless views are given by name. A line says so; `--unlabelled none` turns it off. If
+the shards have been deleted, there is nothing to learn from.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from foretext.text.tokenizers.base import Tokenizer
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 from foretext.train.resume import TOKENS
 
-LEAST_TEXTS = 200  # of fewer a student learns nothing that the rows do not tell
+LEAST_TEXTS = 200  # with fewer, a student learns nothing beyond the rows
 
 
 def with_own_text(
     request: FinetuneRequest, sources: Sequence[SavedModel], note: Callable[[str], None]
 ) -> FinetuneRequest:
-    """The request with texts of the first of these models that has some, unless the user has named texts or none."""
+    """The request with the text of the first of these models that has some, unless the user has given texts, or
+    none."""
     if request.unlabelled or not request.own_text or request.kind != "classification":
         return request
     texts = next((found for model in sources if (found := texts_of(model, request.seed))), [])
     if len(texts) < LEAST_TEXTS:
         return request
-    note(f"{len(texts):,} texts of pre-training are learned from too (--unlabelled none: without them)")
+    note(f"also learning from {len(texts):,} texts of pre-training (--unlabelled none turns this off)")
     return replace(request, unlabelled=tuple(texts))
 
 
 def texts_of(model: SavedModel, seed: int) -> list[str]:
-    """Texts that a run was pre-trained on, drawn by the seed; none where its shards are gone."""
+    """Texts that a run was pre-trained on, drawn by the seed; empty if its shards are gone."""
     if model.run is None or not (model.run.path / TOKENS).exists() or model.tokenizer.end is None:
         return []
     try:
@@ -47,7 +48,7 @@ def texts_of(model: SavedModel, seed: int) -> list[str]:
 
 @dataclass
 class _Documents(Sequence[str]):
-    """The documents of shards, each decoded when it is asked for."""
+    """The documents of shards, each decoded on demand."""
 
     shards: TokenShards
     tokenizer: Tokenizer

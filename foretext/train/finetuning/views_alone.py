@@ -1,8 +1,8 @@
-"""Views alone, in one command (`finetune ROWS --system views`): word vectors and topics of unlabelled text, learned as
-`pretrain --system word2vec` learns them, and then one head over them and the n-grams of the rows.
+"""Views without a trunk, in one command (`finetune ROWS --system views`). Word vectors and topics are learned from
+unlabelled text as in `pretrain --system word2vec`; then one head is fitted over them and the n-grams of the rows.
 
-What is learned of the text is a word2vec run in a folder inside the run, until the head is fitted. So a run that is
-stopped goes on with what is there; afterwards the folder goes, as the views have files of their own.
+Until the head is fitted, the word2vec run is kept in a folder inside the run, so that a stopped run can resume.
+Afterwards the folder is deleted, since the views have their own files.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ from foretext.train.pretraining.pretrain_request import PretrainRequest, resolve
 from foretext.train.pretraining.words_beside import LEAST_TEXT, MINUTES, SYSTEM, text_length
 from foretext.train.untrained import fresh_model
 
-LEARNING = ".learning"  # folder inside a run, until its head is fitted
-_LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set that are about the text
+LEARNING = ".learning"  # folder inside a run until its head is fitted
+_LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set about the text
 
 
 def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any]) -> None:
-    """UserError for what cannot be, before anything is learned."""
+    """UserError for impossible requests, before anything is learned."""
     system = f"--system {VIEWS_ALONE}"
     if not family.fits_head:
         raise UserError(
-            f"{system} is for tasks with one label a row, not for {request.kind}; name a pre-trained run instead"
+            f"{system} is for tasks with one label per row, not for {request.kind}; name a pre-trained run instead"
         )
     if asked := asked_of_trunk(request):
-        raise UserError(f"{asked[0]}: is for a trunk that is trained, and {system} has none; leave it out")
+        raise UserError(f"{asked[0]} is about training a trunk, but {system} has none; leave it out")
     if request.views == ():
-        raise UserError(f"--views none: {system} has nothing else to learn; leave one of them out")
+        raise UserError(f"--views none: {system} has nothing else to train; leave one of them out")
     for name in request.views or ():
         if ViewsConfig((name,)).reads_trunk:
             raise UserError(f"--views {name}: {system} has no trunk; name a pre-trained run instead of {system}")
@@ -56,11 +56,11 @@ def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any
     tried = dataclasses.replace(request, base=stub, views=("ngrams",), sets=_parted(request)[1])
     resolve(tried, family, split, None, lambda change: None)
     if request.out is not None and not request.resume and _learning(request.out).has(POSITION):
-        raise UserError(f"{request.out} holds a run already; go on with --resume, or choose another --out")
+        raise UserError(f"{request.out} already holds a run; continue it with --resume, or choose another --out")
 
 
 def _parted(request: FinetuneRequest) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
-    """What --set says of what is learned of the text, and the rest."""
+    """The settings about what is learned from text, and the others."""
     sets = tuple(map(setting_of, request.sets))
     shape = tuple(one for one in sets if one.names[0] in _LEARNS)
     return shape, tuple(one for one in sets if one not in shape)
@@ -71,12 +71,12 @@ def _learning(out: Path) -> RunDirectory:
 
 
 def is_learning(run: RunDirectory) -> bool:
-    """Whether there is something to go on with that is no run yet."""
+    """Whether there is an unfinished learning from text, but no run yet."""
     return _learning(run.path).exists()
 
 
 def forget_learning(run: RunDirectory) -> None:
-    """Takes away what the views were learned from, once they are there."""
+    """Deletes what the views were learned from, once they are saved."""
     shutil.rmtree(run.path / LEARNING, ignore_errors=True)
 
 
@@ -86,15 +86,15 @@ def forget_learning(run: RunDirectory) -> None:
 def with_views_learned(
     request: FinetuneRequest, texts: Sequence[str], reporter: Reporter, stopping: StopRequest
 ) -> FinetuneRequest:
-    """The request with a model to start from that has read the text, `texts` where none is named, and with the views
-    that this allows."""
+    """The request with a starting model that has read the text (`texts` if no file is named), and with the views that
+    it allows."""
     base = request.base
     assert isinstance(base, Base)
     shape, rest = _parted(request)
     if _enough(request, base, texts, reporter):
         with _folder(request.out) as folder:
             model = _learned(dataclasses.replace(request, sets=shape), base, texts, folder, reporter, stopping)
-            if base.text:  # else it is that of the rows
+            if base.text:  # otherwise the text is that of the rows
                 request = with_own_text(request, [model], reporter.note)
         views = request.views
         _check_topics(model, views)
@@ -105,19 +105,19 @@ def with_views_learned(
 
 
 def _enough(request: FinetuneRequest, base: Base, texts: Sequence[str], reporter: Reporter) -> bool:
-    """Whether words and topics are learned; it is said where they cannot be."""
+    """Whether there is enough text for word vectors and topics; if not, a note says so."""
     if request.views == ("ngrams",):
         return False
     options = ReadOptions(column=base.column, errors=base.errors)
     there = text_length(read_documents(find_files(base.text), options, ReadReport()) if base.text else texts)
     if there >= LEAST_TEXT:
         return True
-    more = "--text names more"
-    said = f"{there:,} characters of text are too few to learn word vectors and topics of ({LEAST_TEXT:,} are needed)"
+    more = "--text adds more"
+    said = f"{there:,} characters of text are too few to learn word vectors and topics ({LEAST_TEXT:,} are needed)"
     for name in request.views or ():
         if name != "ngrams":
             raise UserError(f"--views {name}: {said}; {more}, or leave {name} out")
-    reporter.note(f"{said}: n-grams alone; {more}")
+    reporter.note(f"{said}: using n-grams alone; {more}")
     return False
 
 
@@ -140,7 +140,7 @@ def _learned(
     reporter: Reporter,
     stopping: StopRequest,
 ) -> SavedModel:
-    """A word2vec run in `folder`, gone on with if it is there."""
+    """The word2vec run in `folder`, resumed if it exists."""
     run = RunDirectory(folder / "run")
     goes_on = request.resume and run.has("config.toml")
     minutes = base.minutes if base.minutes is not None or goes_on else MINUTES
@@ -157,7 +157,7 @@ def _learned(
         errors=base.errors,
     )
     if goes_on and is_finished(run):
-        resolved_config(asked, run, lambda change: None)  # other text is refused
+        resolved_config(asked, run, lambda change: None)  # refuses other text
         return load_model(run.path)
     try:
         return load_model(pretrain(asked, reporter, stopping))
@@ -166,12 +166,12 @@ def _learned(
 
 
 def _written(texts: Sequence[str], file: Path, request: FinetuneRequest, goes_on: bool) -> Path:
-    """The rows' own texts as a file. UserError where a run that goes on has learned of others."""
+    """Writes the rows' own texts to a file. UserError if a resumed run has learned from others."""
     given = written_texts(texts, file.with_suffix(".given"))
     if goes_on and file.exists() and file.read_bytes() != given.read_bytes():
         given.unlink()
         raise UserError(
-            f"{request.out}: the rows are not those it was begun with; give the same files, or start a new run"
+            f"{request.out}: the rows differ from those it was started with; give the same files, or start a new run"
         )
     return given.replace(file)
 
@@ -180,14 +180,18 @@ def _check_topics(model: SavedModel, views: Sequence[str] | None) -> None:
     assert model.objective is not None
     known = model.objective.knowledge(model.trunk, model.tokenizer)
     if "lsa" in (views or ()) and (known is None or known.lsa is None):
-        raise UserError("--views lsa: too few words of the text stand in ten documents or more; give more, or leave it")
+        raise UserError(
+            "--views lsa: too few words of the text occur in at least ten documents; give more text, or leave lsa out"
+        )
 
 
 def as_begun(request: FinetuneRequest, run: RunDirectory) -> FinetuneRequest:
     """The request with the model that a finished run began with."""
     model = load_model(run.path)
     if model.system.name != SYSTEM:
-        raise UserError(f"{run.path}: begun with {model.system.name}, not --system {VIEWS_ALONE}; name a new --out")
+        raise UserError(
+            f"{run.path}: started with {model.system.name}, not with --system {VIEWS_ALONE}; choose a new --out"
+        )
     info = dataclasses.replace(model.info, kind="pretrain")
     start = dataclasses.replace(model, run=None, config=ModelSections(info, model.model_config), task=None, views=None)
     return dataclasses.replace(request, base=start, sets=_parted(request)[1])

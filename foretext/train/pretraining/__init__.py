@@ -1,1 +1,1 @@
-"""From text, or pairs, to a pre-trained run."""
+"""From text, or sentence pairs, to a pre-trained run."""

@@ -1,8 +1,8 @@
-"""Pre-training of a system that learns in its own way (`System.learn`), as the loop pre-trains the others: a budget, a
-rate that falls with it, progress, checkpoints that are whole or invisible, signals, resuming.
+"""Pre-training of a system with its own learning algorithm (`System.learn`). As in the main loop there is a budget, a
+rate that falls with it, progress, atomic checkpoints, signals and resuming.
 
-It is the loop with another step. The learner has a number of steps after which there is nothing left to do, so that a
-budget may end early; the rate falls with whichever is further, the budget or the steps.
+It is the same loop with another step. The learner has a limited number of steps, so it may finish before the budget is
+spent. The rate falls with the budget or the steps, whichever is further.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from foretext.errors import EXIT_MACHINE, UserError
+from foretext.errors import EXIT_MACHINE, UserError, counted
 from foretext.nn.trunk import check_tensor
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
@@ -31,19 +31,20 @@ from foretext.train.planning import little_read
 from foretext.train.pretraining.run_setup import RunSetup
 from foretext.train.resume import TOKENS
 
-LINES = ".lines"  # folder inside a run for the files that a learner makes
-SAVING_SHARE = 0.05  # of the time, at most, goes into checkpoints
+LINES = ".lines"  # folder inside a run for the learner's files
+SAVING_SHARE = 0.05  # of the time, at most, for checkpoints
 
 
 @dataclass(frozen=True)
 class BoundedBudget(Budget):
-    """A budget that also ends after so many steps. Of one in minutes `begun` seconds were over before the first."""
+    """A budget that also ends after a number of steps. For a budget in minutes, `begun` is the seconds spent before the
+    first step."""
 
     most_steps: int = 0
     begun: float = 0.0
 
     def __post_init__(self) -> None:
-        """What was given is checked already."""
+        """Overrides the base's check: the values are checked already."""
 
     def progress(self, position: Position) -> float:
         spent = super().progress(position)
@@ -70,7 +71,7 @@ class LearnerLoop(Loop):
 
     def _step(self) -> dict[str, float]:
         position, budget = self.position, self.job.budget
-        # What the budget will have become is not known where it counts minutes or tokens: at least a step more.
+        # The final budget is unknown if it counts minutes or tokens, so at least one more step.
         ahead = replace(position, step=position.step + 1)
         rates = [rate_at(self.job.config, budget.progress(one), position.step) for one in (position, ahead)]
         if self.job.config.log_samples:
@@ -81,7 +82,7 @@ class LearnerLoop(Loop):
         return {}
 
     def _take(self) -> None:
-        """The learner's weights as the trunk's."""
+        """Copies the learner's weights into the trunk."""
         weights, carried = self.learner.weights()
         own = self.job.trunk.state_dict()
         for name, array in weights.items():
@@ -141,8 +142,8 @@ def learn(setup: RunSetup, writer: RunWriter, threads: int) -> None:
 
 
 def _begin(setup: RunSetup, writer: RunWriter, learner: Learner) -> float:
-    """What comes before the first step. The trunk's shape, which follows from it, is kept. Returns the seconds that it
-    took, which count."""
+    """The work before the first step. It determines the trunk's shape, which is recorded. Returns the seconds it took,
+    which count towards the budget."""
     begun = time.perf_counter()
     for remark in learner.begin(setup.config.budget.minutes, setup.progress):
         setup.reporter.note(remark)
@@ -183,8 +184,8 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
     there = available_memory()
     if there is not None and learner.memory > there:
         raise UserError(
-            f"learning needs about {size_text(learner.memory)} of memory and {size_text(there)} are free; use "
-            "--set tokenizer.size=…, model.width=… or objective.lsa=…",
+            f"training needs about {size_text(learner.memory)} of memory, but {size_text(there)} are free; use --set "
+            "tokenizer.size=…, model.width=… or objective.lsa=…",
             code=EXIT_MACHINE,
         )
     check_space(setup.run.path, learner.disk)
@@ -194,8 +195,11 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
         f"pre-training {system.name} {config.run.size} into {setup.run.path}",
         [
             ("model", config.model.describe()),
-            ("text", f"{corpus:,} words; the run reads them {times:.2g} times"),
-            ("budget", f"{budget}: about {max(1, round(steps)):,} steps of {words:,} words at {speed:,.0f} words/s"),
+            ("text", f"{corpus:,} words; training reads them {times:.2g} times"),
+            (
+                "budget",
+                f"{budget}: about {counted(max(1, round(steps)), 'step')} of {words:,} words at {speed:,.0f} words/s",
+            ),
             *learner.describe(),
             ("time", f"about {clock(times * corpus / speed)}"),
             *([("warning", little)] if little else []),

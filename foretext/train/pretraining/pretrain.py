@@ -1,15 +1,15 @@
 """Pre-training from text to a run directory: vocabulary, token shards, plan, loop.
 
-From the run that it starts from (`pretrain --from RUN`) it takes over the weights, and, for text with words of its own,
-what is kept for each piece of the vocabulary. ULMFiT's second stage (Howard and Ruder 2018) is such a start: the
-general model goes on with the target's text, the lower layers at lower rates, and with a vocabulary of that text, if so
-chosen. Both work on every system that says which of its weights have a row for each piece.
+A run that continues from another (`pretrain --from RUN`) takes over its weights. With a new vocabulary it takes over
+the embeddings of the pieces that both have. ULMFiT's second stage (Howard and Ruder 2018) is such a run: the general
+model continues on the target's text, with lower rates for lower layers and, if wanted, a vocabulary of that text. Both
+work for every system that says which of its weights have one row per piece.
 
-Howard and Ruder's released code gives a word that both vocabularies have its old row of the embeddings, and a new word
-the mean of all old rows. Pieces are the same if they stand for the same bytes of text, spaces included, whatever a kind
-writes for these (`Ġthe`, `▁the`, and WordPiece's `the` all stand for ` the`; its `##the` for `the`). Character BPE has
-the space behind a word, so that between it and another kind only pieces inside words are shared. Special tokens stand
-for no text: they are the same by name, or by what they are for (the end of a document, an unknown piece).
+As in Howard and Ruder's released code, a word in both vocabularies keeps its row of the embeddings, and a new word gets
+the mean of all old rows. Two pieces are the same if they stand for the same bytes of text, spaces included, however a
+tokenizer writes them: `Ġthe`, `▁the` and WordPiece's `the` all stand for ` the`; WordPiece's `##the` stands for `the`.
+Character BPE has the space after a word, so it shares only pieces inside words with other kinds. Special tokens stand
+for no text: they match by name, or by purpose (end of a document, unknown piece).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepar
 from foretext.train.pretraining.words_beside import budget_beside, forget_tokens, words_request
 from foretext.train.resume import TOKENS, draw_missing_curve, finished, going_on, starts_over, write_curve, writing
 
-WORDS_FIRST = "first word vectors, which finetune reads beside the model (--vectors none: without them)"
+WORDS_FIRST = "first word vectors, which finetune reads beside the model (--vectors none leaves them out)"
 VALID_TOKENS = 32768
 VALID_ROWS = 16
 
 
 def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stopping: StopRequest | None = None) -> Path:
-    """Pre-trains, or goes on with, the run at `request.out`; returns its path."""
+    """Pre-trains the run at `request.out`, or resumes it; returns its path."""
     reporter = reporter or Reporter()
     stopping = stopping or StopRequest()
     run = RunDirectory(request.out)
@@ -67,12 +67,13 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     changes: list[Change] = []
     config = resolved_config(request, run, changes.append)
     if is_finished(run):
-        reporter.note(finished(run.path, changes, f"; to train on: {_onward(run)}"))
+        reporter.note(finished(run.path, changes, f"; to continue training: {_onward(run)}"))
         draw_missing_curve(run, reporter.note)
         return run.path
     for change in changes:
         reporter.note(going_on(change))
-    if request.start is None and not (request.resume and run.has("config.toml")):  # else nothing can be done about it
+    # otherwise there is nothing to draw or forget
+    if request.start is None and not (request.resume and run.has("config.toml")):
         for remark in config.model.remarks():
             reporter.note(remark)
     if choose_device(request.device).type == "cpu":
@@ -104,7 +105,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
 
 
 def _begun_for(run: RunDirectory, words: PretrainRequest, reporter: Reporter, stopping: StopRequest) -> Path:
-    """Learns the word vectors beside `run`. Who is interrupted goes on with `run`."""
+    """Learns the word vectors beside `run`. An interrupted user resumes `run`."""
     try:
         return pretrain(words, reporter, stopping)
     except Interrupted as stopped:
@@ -112,21 +113,21 @@ def _begun_for(run: RunDirectory, words: PretrainRequest, reporter: Reporter, st
 
 
 def _onward(run: RunDirectory) -> str:
-    """The command that trains on from a run, with more of what its system reads."""
+    """The command that continues training from a run on more of what its system reads."""
     pairs = system_named(read_config(run).run.system).reads == "pairs"
     text = "--source FILE --target FILE" if pairs else "TEXT"
     return f"pretrain {text} --from {run.path} --out ANOTHER"
 
 
 def _shards_again(run: RunDirectory) -> str:
-    """What to do about damaged shards. With a checkpoint new ones might be of a text that has changed since."""
+    """What to do about damaged shards. If there is a checkpoint, new shards might be of text that has changed since."""
     if run.has(POSITION):
-        return f"put a copy back, or go on in a new run: {_onward(run)}"
+        return f"restore them from a copy, or continue in a new run: {_onward(run)}"
     return f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
 
 
 def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
-    """The loop, ready to run; its plan is told."""
+    """The loop, ready to run; reports its plan."""
     run, config = setup.run, setup.config
     info, training, model = config.run, config.training, config.model
     system = system_named(info.system)
@@ -137,7 +138,7 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     objective = system.build_objective(parts).to(device)
     ids = objective.ids(setup.tokenizer)
     shards = TokenShards.open(run.path / TOKENS, "train", verify=True, ids=ids)
-    TokenShards.open(run.path / TOKENS, "valid", verify=False, ids=ids)  # looked at before the work begins
+    TokenShards.open(run.path / TOKENS, "valid", verify=False, ids=ids)  # checked before the work begins
     _take_over(setup, trunk, objective)
     stages = []
     for until, context in objective.lengths(model.context):
@@ -163,7 +164,7 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     loop = Loop(job, writer, setup.reporter, setup.stopping)
     if device.type == "cpu":
         memory = Memory(model, config.micro_batch, model.context, head=head_size(objective), carried=job.carried)
-        check_memory(memory, built=True)  # once more: the vocabulary is known, and how many streams the text gives
+        check_memory(memory, built=True)  # again: the vocabulary and the number of streams are known now
     check_disk(run, job)
     speeds = [probe_speed(loop, stage) for stage in job.stages]
     title = f"pre-training {system.name} {info.size} into {run.path}"
@@ -171,12 +172,12 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     return loop
 
 
-NEW = -1  # in place of an old id: the old vocabulary has no such piece
+NEW = -1  # marks a piece that the old vocabulary does not have
 
 
 def _take_over(setup: RunSetup, trunk: Trunk, objective: Objective) -> None:
-    """What new weights begin with: vectors out of a file, and those of the run to go on from. For another vocabulary,
-    of weights with a row for each piece the rows of pieces that both have, and for new ones the mean of all old rows.
+    """Initial weights from a vector file and from the run to continue from. With another vocabulary, the weights with
+    one row per piece keep the rows of shared pieces; new pieces get the mean of all old rows.
     """
     config, where = setup.config, setup.config.data.starts_from
     if setup.vectors is not None:
@@ -187,10 +188,10 @@ def _take_over(setup: RunSetup, trunk: Trunk, objective: Objective) -> None:
     if config.start.vocabulary == "new":
         ids = old_ids(setup.tokenizer, started.tokenizer)
         setup.reporter.note(
-            f"of the vocabulary's {setup.tokenizer.size:,} pieces {int((ids != NEW).sum()):,} are known to {where}; "
-            "the others begin as their mean"
+            f"{where} knows {int((ids != NEW).sum()):,} of the vocabulary's {setup.tokenizer.size:,} pieces; the "
+            "others start as the mean of its embeddings"
         )
-    elif started.model_config.vocabulary < config.model.vocabulary:  # the same, grown at its end
+    elif started.model_config.vocabulary < config.model.vocabulary:  # the same vocabulary, extended at its end
         started.trunk.grow_vocabulary(config.model.vocabulary)
     rows = started.system.piece_rows
     put_weights(trunk, _renumbered(started.trunk.state_dict(), "trunk", rows, ids), where)
@@ -214,8 +215,8 @@ def validator(
     seed: int,
     device: torch.device,
 ) -> Callable[[], dict[str, float]]:
-    """Validation loss, and what it is made of, on the same examples of at most `context` tokens each time, drawn in the
-    same way: a function of the weights that `trunk` and `objective` have when it is called."""
+    """Computes the validation loss and its parts, on the same examples of at most `context` tokens, drawn the same way
+    each time. It depends only on the current weights of `trunk` and `objective`."""
     shards = TokenShards.open(run.path / TOKENS, "valid", verify=True)
     context = min(context, len(shards) - 1)
     refuse_if(context < 1, f"{run.path}: the validation text has {len(shards)} tokens; give more text")
@@ -254,7 +255,7 @@ def old_ids(new: Tokenizer, old: Tokenizer) -> np.ndarray:
 
 
 def _ids_of_bytes(tokenizer: Tokenizer) -> dict[bytes, int]:
-    """Of pieces that stand for text; of two that stand for the same, the first."""
+    """Ids by the bytes that each piece stands for; of two pieces with the same bytes, the first."""
     special = {*tokenizer.specials.values(), tokenizer.unknown}
     last_first = reversed(range(tokenizer.size))
     return {text: id for id in last_first if id not in special and (text := tokenizer.piece_bytes(id))}

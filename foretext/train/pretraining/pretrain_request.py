@@ -1,5 +1,5 @@
-"""What a user asks of pre-training, and the configuration that it resolves to: a size's defaults, a run that is gone on
-with or gone on from, options and --set, checked before any work is done."""
+"""What a user asks of pre-training, and the configuration that it resolves to: the size's defaults, the run to resume
+or to continue from, options and --set, checked before any work is done."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NO_VECTORS = "none"  # --vectors none: no word vectors beside a language model
 
 @dataclass(frozen=True)
 class PretrainRequest:
-    """What a user asks for. Anything left None comes from the size's defaults, or from the run that is resumed."""
+    """What a user asks for. Fields left None come from the size's defaults, or from the run that is resumed."""
 
     inputs: tuple[str, ...]
     out: Path
@@ -35,52 +35,54 @@ class PretrainRequest:
     budget: Budget | None = None
     direction: Literal["forward", "backward"] | None = None  # forward
     seed: int | None = None  # 0
-    sets: tuple[str | Setting, ...] = ()  # section.key=value, or what a file says; the last counts
+    sets: tuple[str | Setting, ...] = ()  # section.key=value, or settings of a file; later ones override earlier ones
     resume: bool = False
-    start: Path | None = None  # run to go on from, with new text
-    new_vocabulary: bool = False  # with `start`: learned from the new text, or the published one, not the run's
+    start: Path | None = None  # run to continue from, on new text
+    # with `start`: a vocabulary learned from the new text, or the published one, instead of the run's
+    new_vocabulary: bool = False
     vocabulary: Path | None = None  # folder with a published vocabulary
-    source: Path | None = None  # parallel text, for a system that reads it: line n of one file and of the other
+    source: Path | None = None  # parallel text, for cove: line n of the one file translates line n of the other
     target: Path | None = None
-    vectors: Path | None = None  # of the source's words; for others the word2vec run to put beside, or NO_VECTORS
+    # for cove: the source language's word vectors; for others: the word2vec run to put beside, or NO_VECTORS
+    vectors: Path | None = None
     column: str | None = None
     documents: str | None = None  # auto
     errors: str | None = None  # strict
     device: str = "auto"
-    threads: int | None = None  # of the processor; None: as torch has it
+    threads: int | None = None  # CPU threads; None: torch's default
 
 
 def written_texts(texts: Iterable[str], file: Path) -> Path:
-    """Texts given in Python, as a file that a pre-training reads."""
+    """Texts given in Python, written to a file that pre-training reads."""
     lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
     file.write_text("".join(lines), encoding="utf-8", errors="replace")
     return file
 
 
 def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:
-    """The resolved configuration; when resuming, the run's own, after comparing: `note` gets each change."""
+    """The resolved configuration. When resuming, it is the run's own, after a comparison: `note` gets each change."""
     check_sets(request.sets, _said_by_options(request))
     if request.resume and run.has("config.toml"):
         return _resumed_config(request, run, note)
     refuse_if(
         request.resume and not (request.inputs or request.source or request.target),
-        f"{run.path}: there is no run to go on with; name the text and a budget to start one",
+        f"{run.path}: there is no run to resume; name the text and a budget to start one",
     )
-    if request.start is None:  # else its system is not known yet
+    if request.start is None:  # otherwise its system is not known yet
         _check_named(request, system_named(request.system or RunConfig.system))
     if request.budget is None:
-        raise UserError("say how long: --minutes, --steps or --tokens")
+        raise UserError("give a budget: --minutes, --steps or --tokens")
     if request.start is not None:
         return _config_from(request, request.start, request.budget)
     refuse_if(
         request.new_vocabulary,
-        "--new-vocabulary is for going on from a run, --from RUN; without one every vocabulary is new",
+        "--new-vocabulary is for continuing from a run (--from RUN); without one every vocabulary is new",
     )
     return _new_config(request, request.budget)
 
 
 def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
-    """What a size gives, and options and --set over it."""
+    """The size's settings, overridden by options and --set."""
     info = _new_run(request, RunConfig())
     system = system_named(info.system)
     refuse_if(
@@ -100,20 +102,20 @@ def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
     )
     config = _with_sets(defaults, request.sets)
     if system.reads == "pairs":
-        settings: Any = config.objective  # of a system that reads pairs: it says which words it can read
+        settings: Any = config.objective  # for a system that reads pairs: it says which words it can read
         settings.check_vocabulary(config.tokenizer.kind, config.tokenizer.size, system.name)
     return config
 
 
 def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> PretrainConfig:
-    """The shape and the vocabulary of the run to go on from, and its size's way to go on."""
+    """The shape and the vocabulary of the run to continue from, and its size's settings for that."""
     old = _startable_config(request, RunDirectory(start))
     system = system_named(old.run.system)
     _check_named(request, system)
     refuse_if(
         system.learn is not None,
-        f"--from {start}: the vectors of {system.name} are learned of all the text at once; give the old and the "
-        "new text together, without --from",
+        f"--from {start}: {system.name} learns its vectors from all the text at once; give the old and the new text "
+        "together, without --from",
     )
     size = size_named(system, old.run.size)
     kept = replace(
@@ -129,11 +131,11 @@ def _config_from(request: PretrainRequest, start: Path, budget: Budget) -> Pretr
     if config.start.vocabulary == "new":
         refuse_if(
             not system.piece_rows,
-            f"--new-vocabulary: {system.name} has no weights that follow its pieces; leave it out",
+            f"--new-vocabulary: {system.name} has no weights that depend on its pieces; leave it out",
         )
         refuse_if(
             getattr(config.model, "cutoffs", ()),
-            "--new-vocabulary: an adaptive softmax is cut by how frequent its words were; leave it out",
+            "--new-vocabulary: an adaptive softmax is cut by word frequency and cannot take new words; leave it out",
         )
     elif request.vocabulary is not None:
         _check_vocabulary(request.vocabulary, old.run, start)
@@ -152,13 +154,13 @@ def _new_run(request: PretrainRequest, defaults: RunConfig) -> RunConfig:
 
 
 def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:
-    """The run's own configuration with what the user gives this time, if that may change."""
+    """The run's own configuration, with the changes that the user may make now."""
     old, where = read_config(run), run.path
     if not isinstance(old, PretrainConfig):
-        raise UserError(f"{where} is a fine-tuned run; go on with it by foretext finetune … --out {where} --resume")
+        raise UserError(f"{where} is a fine-tuned run; resume it with foretext finetune … --out {where} --resume")
     refuse_if(
         request.new_vocabulary and old.start is None,
-        f"{where} was begun with a vocabulary of its own; leave --new-vocabulary out",
+        f"{where} was started with its own vocabulary; leave --new-vocabulary out",
     )
     new = replace(
         old,
@@ -176,10 +178,10 @@ def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[
 
 
 def _check_named(request: PretrainRequest, system: System) -> None:
-    """What the system learns from is named, and nothing that it cannot read."""
+    """Checks that the system's input is named, and nothing that it cannot read."""
     refuse_if(
         system.reads == "rows",
-        f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text at once; use "
+        f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text together; use "
         f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT",
     )
     pairs = {"--source": request.source, "--target": request.target}
@@ -195,7 +197,7 @@ def _check_named(request: PretrainRequest, system: System) -> None:
 def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str, Path | None]) -> None:
     if request.inputs:
         raise UserError(
-            f"{system.name} learns from two files, line n of one the translation of line n of the other: give "
+            f"{system.name} learns from two files, where line n of the one translates line n of the other: give "
             f"--source FILE --target FILE, and leave out {request.inputs[0]}"
         )
     refuse_if(
@@ -206,11 +208,11 @@ def _check_pairs_named(request: PretrainRequest, system: System, pairs: dict[str
     if missing := [option for option in needed if pairs[option] is None]:
         raise UserError(f"{system.name} learns from parallel text and word vectors: give {' and '.join(missing)}")
     text_only = {"--vocabulary": request.vocabulary, "--text-column": request.column, "--documents": request.documents}
-    refuse(text_only, f"is for plain text, and {system.name} learns from pairs of lines; leave it out")
+    refuse(text_only, f"is for plain text, but {system.name} learns from pairs of lines; leave it out")
 
 
 def _said_by_options(request: PretrainRequest) -> dict[str, str]:
-    """Keys of config.toml that the options have said already, and how to name these."""
+    """Keys of config.toml that options set, and how messages name these options."""
     given: dict[str, tuple[str, object]] = {
         "data.column": ("--text-column says", request.column),
         "data.documents": ("--documents says", request.documents),
@@ -234,7 +236,7 @@ def _with_start(start: StartConfig, request: PretrainRequest) -> StartConfig:
 
 
 def _replaced(section: Section, given: dict[str, Any]) -> Section:
-    """`section` with what was given; None stands for 'not said'."""
+    """`section` with the given values; None stands for 'not given'."""
     return replace(section, **{name: value for name, value in given.items() if value is not None})
 
 
@@ -242,7 +244,7 @@ def _replaced(section: Section, given: dict[str, Any]) -> Section:
 
 
 def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> PretrainConfig:
-    """`config` after --set, checked. What [run] says is not for setting: it has options of its own."""
+    """`config` with --set applied, checked. The keys of [run] have options of their own and cannot be set."""
     check_seed(config.run.seed)
     sections = apply_sets({name: section for name, section in config.by_name().items() if name != "run"}, sets)
     sections["model"] = replace(sections["model"], dropout=sections["training"].dropout)
@@ -254,10 +256,10 @@ def _with_sets(config: PretrainConfig, sets: Sequence[str | Setting]) -> Pretrai
 
 
 def _check_vocabulary(folder: Path, kept: RunConfig, where: Path) -> None:
-    """A run's vocabulary never changes: naming the one it has is fine, another is refused."""
+    """A run's vocabulary never changes: naming the same one is fine, another is refused."""
     refuse_if(
         published_tokenizer(folder, kept.system).fingerprint() != kept.tokenizer,
-        f"{where} has another vocabulary than --vocabulary {folder}, and keeps it; leave the option out",
+        f"{where} keeps its own vocabulary, which is not that of --vocabulary {folder}; leave the option out",
     )
 
 
@@ -266,16 +268,16 @@ def published_tokenizer(folder: Path, system: str) -> Tokenizer:
 
 
 def completed(tokenizer: Tokenizer, specials: Sequence[str] = ()) -> Tokenizer:
-    """A vocabulary that others published, with those of `specials` that it has not, and with an end-of-text, which
-    stands after each document here."""
+    """A published vocabulary, extended by the missing ones of `specials` and by an end-of-text token, which ends each
+    document here."""
     missing = [name for name in specials if name not in tokenizer.specials]
     tokenizer = tokenizer.with_specials(missing) if missing else tokenizer
     return tokenizer if tokenizer.end is not None else tokenizer.with_specials([END])
 
 
 def _startable_config(request: PretrainRequest, start: RunDirectory) -> PretrainConfig:
-    """The configuration of the run to go on from. Its system, size and direction are kept, so that options which say
-    something else are refused."""
+    """The configuration of the run to continue from. Its system, size and direction are kept; options that differ are
+    refused."""
     old = read_config(start)
     if not isinstance(old, PretrainConfig):
         raise UserError(f"{start.path} is fine-tuned; --from takes a pre-trained run")
@@ -287,19 +289,20 @@ def _startable_config(request: PretrainRequest, start: RunDirectory) -> Pretrain
         given = getattr(request, name)
         refuse_if(
             given is not None and given != getattr(old.run, name),
-            f"--from {start.path} keeps that run's {name}, {getattr(old.run, name)}: --{name} {given} cannot be; "
-            f"leave it out, or leave --from out",
+            f"--from {start.path} keeps that run's {name}, {getattr(old.run, name)}: --{name} {given} is impossible; "
+            "leave it out, or leave --from out",
         )
     return old
 
 
-# Dropout follows training.dropout; how far is remembered, and from where on distances look alike, is no weight's shape.
+# Dropout follows training.dropout. No weight's shape depends on the length of the memory or on where distances are
+# clamped.
 WEIGHTLESS = ("model.dropout", "model.memory", "model.evaluation_memory", "model.clamp")
 
 
 def _check_kept(before: PretrainConfig, after: PretrainConfig, start: Path) -> None:
-    """Weights that are carried over fit one shape, of trunk and head, and, unless a new one is asked for, one
-    vocabulary: --set may not change them."""
+    """UserError if --set changes the shape of trunk or head, which the weights carried over need, or the vocabulary,
+    unless a new one is asked for."""
     assert after.start is not None
     names = ["model", "objective", *(["tokenizer"] if after.start.vocabulary == "kept" else [])]
     heads = [f"objective.{key}" for key in shaping(after.objective)]
@@ -308,6 +311,6 @@ def _check_kept(before: PretrainConfig, after: PretrainConfig, start: Path) -> N
         free = change.key.startswith("objective.") and change.key not in heads
         refuse_if(
             change.key not in WEIGHTLESS and not free,
-            f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; "
-            "leave that setting out",
+            f"--from {start} keeps that run's {change.key}, {change.old}: it cannot become {change.new}; leave that "
+            "setting out",
         )

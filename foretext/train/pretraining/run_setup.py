@@ -1,9 +1,10 @@
-"""A pre-training run while it is set up: its vocabulary, its token shards, and what is kept of both before training.
+"""Setting up a pre-training run: its vocabulary and its token shards, both saved before training.
 
-Of text (`prepare_text`) that is one vocabulary; a translation is pre-trained on parallel text and word vectors
-(`prepare_pairs`): both vocabularies, and pairs as token shards. The vectors' file, or run, is read once, when the
-vocabulary is made. From the first checkpoint on, the vectors are among the weights; a run that is gone on with before
-that reads them again."""
+`prepare_text` makes one vocabulary from text. `prepare_pairs` is for translation, which trains on parallel text and
+word vectors: it makes both vocabularies, and shards of sentence pairs. The vectors' file or run is read once, when the
+vocabulary is made. From the first checkpoint on, the vectors are among the weights; a run that is resumed before that
+reads them again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import Interrupted, refuse_if
+from foretext.errors import Interrupted, counted, refuse_if
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space
@@ -39,19 +40,19 @@ MORE_TEXT = "give more text, or a shorter context: --set model.context=…"
 
 @dataclass
 class RunSetup:
-    """What is asked, and what has been made of it so far."""
+    """The request, and what has been made of it so far."""
 
     request: PretrainRequest
     run: RunDirectory
     config: PretrainConfig
     reporter: Reporter
     stopping: StopRequest
-    tokenizer: Tokenizer = field(init=False)  # from `take_up` or `name_vocabulary` on
-    vectors: np.ndarray | None = None  # of the vocabulary's words, where a trunk begins with such
+    tokenizer: Tokenizer = field(init=False)  # set by `take_up` or `name_vocabulary`
+    vectors: np.ndarray | None = None  # of the vocabulary's words, if a trunk starts with vectors
 
     @functools.cached_property
     def started_model(self) -> SavedModel:
-        """The model to go on from."""
+        """The model to continue from."""
         assert self.config.data.starts_from is not None
         return load_model(self.config.data.starts_from)
 
@@ -62,7 +63,7 @@ class RunSetup:
             raise Interrupted(self.stopping.requested, str(self.run.path) if self.run.exists() else None)
 
     def take_up(self) -> bool:
-        """The vocabulary of a run that was begun before; False if there is none."""
+        """Takes the vocabulary of a run that was started before; False if there is none."""
         if not (self.run.has("tokenizer.json") and self.run.has("config.toml")):
             return False
         kept = read_config(self.run)
@@ -71,7 +72,8 @@ class RunSetup:
         return True
 
     def name_vocabulary(self, tokenizer: Tokenizer) -> None:
-        """A new one. UserError if no trunk can have this shape with so many pieces, which is known only now."""
+        """Sets a new vocabulary. UserError if no trunk can have this shape with so many pieces, which is known only
+        now."""
         self.tokenizer = tokenizer
         self._set_vocabulary(tokenizer.fingerprint(), tokenizer.size)
         self.config.model.check()
@@ -84,11 +86,12 @@ class RunSetup:
         )
 
     def has_shards(self) -> bool:
-        """Shards without a configuration beside them are of an unknown text; with a checkpoint they must not change."""
+        """Whether there are shards to use. Shards without a configuration are of unknown text; with a checkpoint they
+        must not change."""
         return (self.run.path / TOKENS / "manifest.json").exists() or self.run.has(POSITION)
 
     def keep(self, writer: RunWriter) -> None:
-        """Configuration and vocabulary, so that going on does not make them again."""
+        """Saves configuration and vocabulary, so that resuming need not make them again."""
         folder = self.run.path / TOKENS
         refuse_if(
             read_manifest(folder).tokenizer != self.tokenizer.fingerprint(),
@@ -101,7 +104,7 @@ class RunSetup:
 
 
 def prepare_text(setup: RunSetup, writer: RunWriter) -> None:
-    """Vocabulary and shards; both are kept, so that going on does not make them again."""
+    """Makes vocabulary and shards and saves both, so that resuming need not make them again."""
     begun_before = setup.take_up()
     if not begun_before:
         _check_length(setup.config)
@@ -117,7 +120,7 @@ def prepare_text(setup: RunSetup, writer: RunWriter) -> None:
 def _make_tokenizer(setup: RunSetup) -> Tokenizer:
     request, config = setup.request, setup.config
     if config.start is not None:
-        known = setup.started_model.tokenizer  # loaded in any case: a damaged run is refused before anything is made
+        known = setup.started_model.tokenizer  # loaded in any case, so that a damaged run is refused before any work
         if config.start.vocabulary == "kept":
             return completed(known)
     if request.vocabulary is not None:
@@ -138,8 +141,8 @@ def new_tokenizer(
     seed: int,
     progress: Callable[[str, int, int], None],
 ) -> Tokenizer:
-    """The vocabulary of a new model, of the kind that its system has and with the specials that it needs, learned from
-    `texts`; `config.size` counts these specials too."""
+    """The vocabulary of a new model, learned from `texts`, of its system's kind and with its special tokens;
+    `config.size` includes these."""
     own = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
     added = [name for name in system.vocabulary if name not in (own or specials_of(config.kind))]
     least = least_size(config.kind) + len(added)
@@ -150,14 +153,14 @@ def new_tokenizer(
         texts,
         replace(config, size=config.size - len(added)),
         seed=seed,
-        specials=own,  # a whole set: it has a piece for what is unknown
+        specials=own,  # already includes a piece for unknown characters
         progress=progress,
     )
     return tokenizer.with_specials(added) if added else tokenizer
 
 
 def _watched(documents: Iterable[str], report: ReadReport, progress: Callable[[str, int, int], None]) -> Iterator[str]:
-    """The documents, with a look at progress and signals every 256 of them and every million characters."""
+    """The documents. Checks for signals and shows progress every 256 documents and every million characters."""
     characters = 0
     for number, document in enumerate(documents):
         if number % 256 == 0 or characters > 1_000_000:
@@ -192,7 +195,7 @@ def _write_shards(setup: RunSetup) -> None:
     train, valid = manifest.splits["train"], manifest.splits["valid"]
     documents = 1 if manifest.split_by == "tokens" else train.documents + valid.documents
     note(
-        f"text: {documents:,} document{'' if documents == 1 else 's'} ({manifest.rule}), "
+        f"text: {counted(documents, 'document')} ({manifest.rule}), "
         f"{train.tokens:,} tokens to train on, {valid.tokens:,} to validate; encoded in {took:.1f} s"
     )
     if lopsided := _lopsided(manifest, config.data.valid_fraction):
@@ -203,20 +206,20 @@ def _write_shards(setup: RunSetup) -> None:
 
 
 def _lopsided(manifest: ShardManifest, fraction: float) -> str | None:
-    """What to say if a long document has fallen to validation. Documents are never cut to avoid it."""
+    """A note if a long document fell to validation. Documents are never cut to avoid this."""
     train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
     share = valid / (train + valid)
     if share <= max(0.25, 2 * fraction):
         return None
     return (
-        f"{share:.0%} of the text are for validation (wanted: {fraction:.0%}), because a long document is among them; "
-        "another --seed draws anew, or cut long documents into several"
+        f"{share:.0%} of the text is used for validation (wanted: {fraction:.0%}), because it includes a long "
+        "document; use another --seed, or cut long documents into several"
     )
 
 
 def _check_length(config: PretrainConfig) -> None:
-    """Too little text is refused before a vocabulary is made of it. A token is a byte or more, and one ends each
-    document; only what is so short that it is read in no time is looked at."""
+    """Refuses too little text before a vocabulary is made. Each token is at least one byte and one more ends each
+    document; only short texts, which are read in no time, are checked."""
     data, context = config.data, config.model.context
     files = find_files(data.inputs)
     if sum(file.size for file in files) > LITTLE_TEXT:
@@ -228,8 +231,8 @@ def _check_length(config: PretrainConfig) -> None:
     most = report.bytes + report.documents
     refuse_if(
         most <= context,
-        f"{', '.join(data.inputs)}: {report.bytes} bytes of text, at most {most} tokens, fewer than one context of "
-        f"{context} and its target; {MORE_TEXT}",
+        f"{', '.join(data.inputs)}: {report.bytes} bytes of text give at most {most} tokens, fewer than one context "
+        f"of {context} and its target; {MORE_TEXT}",
     )
 
 
@@ -239,15 +242,17 @@ def _check_tokens(manifest: ShardManifest, config: PretrainConfig) -> None:
     train, valid = manifest.splits["train"].tokens, manifest.splits["valid"].tokens
     refuse_if(
         train <= context,
-        f"{where}: {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}",
+        f"{where}: only {train:,} tokens to train on, fewer than one context of {context} and its target; {MORE_TEXT}",
     )
-    refuse_if(valid < 2, f"{where}: {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5")
+    refuse_if(
+        valid < 2, f"{where}: only {valid} tokens to validate on; give more text, or --set data.valid_fraction=0.5"
+    )
 
 
 def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
-    """Vocabularies, vectors and shards, as [objective] of the system makes them."""
+    """Makes vocabularies, vectors and shards, as the system's [objective] defines them."""
     data = setup.config.data
-    settings: Any = setup.config.objective  # of a system that reads pairs: it makes the corpus
+    settings: Any = setup.config.objective  # a system that reads pairs makes its own corpus
     begun_before = setup.take_up()
     counts = None
     if not begun_before or not setup.has_shards():
@@ -265,7 +270,7 @@ def prepare_pairs(setup: RunSetup, writer: RunWriter) -> None:
 
 
 def _make_vocabularies(setup: RunSetup, counts: Any) -> None:
-    """`model.vectors` follows from the file."""
+    """Makes the vocabularies. `model.vectors` follows from the file."""
     data = setup.config.data
     if setup.request.start is not None:
         setup.name_vocabulary(setup.started_model.tokenizer)
@@ -273,7 +278,7 @@ def _make_vocabularies(setup: RunSetup, counts: Any) -> None:
     assert data.vectors is not None
     tokenizer, setup.vectors, said = counts.vocabularies(given_vectors(data.vectors), setup.config.tokenizer.size)
     width = setup.vectors.shape[1]
-    model: Any = setup.config.model  # of a system that translates: it has the width of its words' vectors
+    model: Any = setup.config.model  # of a system that translates: it holds the width of its word vectors
     check_vectors(setup.request.sets, model.vectors, width, data.vectors)
     setup.config = replace(setup.config, model=replace(model, vectors=width))
     setup.name_vocabulary(tokenizer)

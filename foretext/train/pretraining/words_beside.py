@@ -1,7 +1,7 @@
 """Word vectors beside a language model: a word2vec run in the folder `words` of its run, learned from the same text.
 
-The trunk does not read them and learns as its paper says. Fine-tuning reads them beside the trunk, because a few
-minutes of word vectors know things that a language model of twenty minutes does not (docs/results.md).
+The trunk does not read them and trains as in its paper. Fine-tuning reads them beside the trunk, because a few minutes
+of word vectors learn things that a language model of twenty minutes does not (docs/results.md).
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from foretext.train.resume import TOKENS
 
 SYSTEM = "word2vec"
 SHARE = 0.2  # of a budget in minutes, at most
-MINUTES = 1.0  # where the budget is in steps or tokens
-LEAST_TEXT = 200_000  # characters; vectors of less say nothing that n-grams do not
+MINUTES = 1.0  # if the budget is in steps or tokens
+LEAST_TEXT = 200_000  # characters; with less text, vectors add nothing to n-grams
 
 
 def words_request(request: PretrainRequest, config: PretrainConfig, run: RunDirectory) -> PretrainRequest | None:
-    """What learns the vectors. None: they are there, are not wanted, or the text is too short."""
+    """The request that learns the vectors. None: they exist already, are not wanted, or the text is too short."""
     system, folder = system_named(config.run.system), RunDirectory(run.path / WORDS)
     if system.reads != "text" or system.learn is not None or run.has(POSITION):
         return None
     begun = request.resume and folder.has("config.toml") and _same_text(folder, config)
     if begun and is_finished(folder):
         return None
-    if not begun and folder.exists():  # of an earlier start
+    if not begun and folder.exists():  # left by an earlier start
         shutil.rmtree(folder.path)
     if config.data.vectors is not None:
         if config.data.vectors != NO_VECTORS:
@@ -52,7 +52,7 @@ def words_request(request: PretrainRequest, config: PretrainConfig, run: RunDire
 
 
 def budget_beside(config: PretrainConfig, run: RunDirectory) -> Budget:
-    """What the vectors have left of the budget."""
+    """The budget that the vectors leave."""
     minutes, words = config.budget.minutes, own_words(run.path)
     if minutes is None or words is None or config.data.vectors is not None:
         return config.budget
@@ -86,7 +86,7 @@ def _same_text(words: RunDirectory, config: PretrainConfig) -> bool:
 
 
 def text_length(documents: Iterable[str]) -> int:
-    """The characters of the text, counted as far as `LEAST_TEXT`."""
+    """The characters of the text, counted up to `LEAST_TEXT`."""
     count = 0
     for document in documents:
         count += len(document)
@@ -96,7 +96,7 @@ def text_length(documents: Iterable[str]) -> int:
 
 
 def forget_tokens(words: Path) -> None:
-    """Deletes the token shards of finished vectors, which nothing reads again."""
+    """Deletes the token shards of finished vectors; nothing reads them again."""
     shutil.rmtree(words / TOKENS, ignore_errors=True)
 
 
@@ -105,5 +105,5 @@ def _copy(source: Path, to: Path) -> None:
     if read_config(run).run.system != SYSTEM or not is_finished(run):
         raise UserError(f"--vectors {source}: not a finished word2vec run; name one, or leave --vectors out")
     for name in run.names():
-        run.read(name)  # which checks it
+        run.read(name)  # verifies the file
     shutil.copytree(source, to, ignore=shutil.ignore_patterns(TOKENS, LOCK))

@@ -394,8 +394,8 @@ def test_info_says_where_the_papers_plan_is_not_the_whole_paper(tmp_path: Path, 
     plain = finetune(FinetuneRequest(base_model(), rows, "regression", epochs=1, out=tmp_path / "plain")).model
     paper = finetune(FinetuneRequest(base_model(), rows, "regression", plan="paper", out=tmp_path / "paper")).model
     assert plain.task_config.shrinks and not paper.task_config.shrinks
-    assert "drawn to the mean" in summary_of(RunDirectory(tmp_path / "plain"))
-    assert "drawn to the mean" not in summary_of(RunDirectory(tmp_path / "paper"))
+    assert "shrunk towards the mean" in summary_of(RunDirectory(tmp_path / "plain"))
+    assert "shrunk towards the mean" not in summary_of(RunDirectory(tmp_path / "paper"))
     new = FinetuneRequest(base_model(), rows, "regression", plan="paper", from_scratch=True, out=tmp_path / "new")
     finetune(new)
     assert "weights new (pre-trained)" in summary_of(RunDirectory(tmp_path / "new"))

@@ -72,7 +72,7 @@ def test_short_text_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 4])  # while the vectors are learned, and after that
 def test_stopped_and_gone_on_with(steps: int, text: Path, base: Path, tmp_path: Path) -> None:
     request = pretrain_request("gpt", text, tmp_path / "run", 3, threads=1, resume=True)
-    with stopping_after(steps) as stop, pytest.raises(Interrupted, match="run; go on with --resume"):
+    with stopping_after(steps) as stop, pytest.raises(Interrupted, match="run; continue with --resume"):
         pretrain(request, stopping=stop)
     pretrain(request)
     assert is_finished(RunDirectory(request.out / WORDS)) and is_finished(RunDirectory(request.out))
