@@ -10,6 +10,8 @@ Word vectors are learned from IMDb's unlabelled reviews. Chunk F1 on all 2,012 t
 - `crf` is CRFsuite's linear chain (`python-crfsuite`, not installed with Foretext) with hand-made features: words two
   places to each side and pairs of them, beginnings, ends and shapes; `crf+clusters` has the clusters that the vectors
   view makes of the same vectors, alone and side by side. Without the package both are left out;
+- `gpt` is a GPT of your own (`--gpt RUN`), fine-tuned; `default` is what `finetune` makes of it without being asked,
+  which reads the word vectors that pre-training has put beside it;
 - `word` gives each word its most frequent tag.
 
 Nothing is chosen on test; `--validate` scores 2,000 of the other training sentences in place of it.
@@ -41,8 +43,9 @@ from foretext.tasks.views.words import PAIRS, PLACES, grouped, shape_of
 DRAWS = {"few": 3, "all": 1}
 VIEWS = {"views": ("ngrams", "vectors"), "-vectors": ("ngrams",), "views+elmo": ("ngrams", "vectors", "states")}
 RIVALS = ("crf", "crf+clusters")
-METHODS = (*VIEWS, *RIVALS, "word")
-SETTINGS = ("minutes", "pretrain_set", "elmo", "validate", "quick")
+OF_GPT: dict[str, tuple[str, ...] | None] = {"gpt": (), "default": None}
+METHODS = (*VIEWS, *RIVALS, *OF_GPT, "word")
+SETTINGS = ("minutes", "pretrain_set", "elmo", "gpt", "validate", "quick")
 VALIDATED = 2000
 PENALTY = 0.3  # of CRFsuite, on the squares of weights; not searched
 LONGEST = 4  # letters of a beginning or end
@@ -139,6 +142,9 @@ def measure(cell: Cell, vectors: ft.LanguageModel, course: Course) -> dict[str, 
         views = VIEWS[cell.method]
         model = base.finetune(train, task="tagging", views=views, vectors=beside, seed=cell.draw, reporter=course.log)
         said: Sequence[Sequence[str]] = model.predict(test)
+    elif cell.method in OF_GPT:
+        gpt, views_of = load_language_model(given.gpt), OF_GPT[cell.method]
+        said = gpt.finetune(train, task="tagging", views=views_of, seed=cell.draw, reporter=course.log).predict(test)
     elif cell.method in RIVALS:
         said = rival(train, test, groups_of(vectors) if cell.method == "crf+clusters" else None)
     else:
@@ -201,12 +207,18 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = options(__doc__, "tag_views", minutes=5.0)
     parser.add_argument("--base", type=Path, help="a run of word2vec to use instead of learning one")
     parser.add_argument("--elmo", type=Path, help="a run of elmo, for views+elmo")
+    parser.add_argument("--gpt", type=Path, help="a run of gpt, for gpt and default")
     parser.add_argument("--validate", action="store_true", help="score other training sentences, not the test")
     parser.add_argument("--methods", help="methods, separated by commas")
     parser.add_argument("--pretrain-set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     given = parser.parse_args(words)
     given.data = need_data(given.data)
-    able = [name for name in METHODS if (name not in RIVALS or has_rival()) and (name != "views+elmo" or given.elmo)]
+    left_out = {
+        *(() if has_rival() else RIVALS),
+        *(() if given.elmo else ("views+elmo",)),
+        *(() if given.gpt else OF_GPT),
+    }
+    able = [name for name in METHODS if name not in left_out]
     given.methods = [name for name in able if given.methods is None or name in given.methods.split(",")]
     if given.quick:
         given.minutes = 0.1
