@@ -6,7 +6,7 @@ with its marks. A run of one sign (`...`, `!!!`) is one word. The curly apostrop
 (`<br />`, `</p>`) is white space: reviews that were taken from the web are full of them.
 
 Words of BPE would not do: vectors of 8,000 pieces are some points worse as features than those of words. Of Chinese,
-jieba's words and learned pieces are no better than characters (docs/results.md, What a word of Chinese is).
+jieba's words and learned pieces are no better than characters (docs/log.md, What a word of Chinese is).
 """
 
 from __future__ import annotations
