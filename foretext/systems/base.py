@@ -2,7 +2,7 @@
 of its own.
 
 How transformers learn in runs of minutes, which no paper gives: the sizes `tiny` and `small`. Chosen on validation
-rows of GPT; docs/results.md has the rounds.
+rows of GPT; docs/log.md has the rounds.
 """
 
 from __future__ import annotations

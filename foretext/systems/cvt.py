@@ -47,7 +47,7 @@ from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.word_forms import WordForms
 
 _PLAN = TransferPlan(lm_weight=0.0)
-_RAMP = 1000  # steps; chosen on training sentences that were neither labelled nor read, docs/results.md
+_RAMP = 1000  # steps; chosen on training sentences that were neither labelled nor read, docs/log.md
 _SHORT = TrainingConfig(
     rate=2e-3, schedule="cosine", warmup=0.05, weight_decay=0.0, clip=1.0, batch_size=32, micro_batch=32, dropout=0.3
 )

@@ -32,7 +32,7 @@ Deviations
     and `small` are not the paper's: byte-level BPE, narrow layers, embeddings read at one size and input weights that
     every layer hears from the first update on (`model.lively`), no dropout and no penalties while pre-training (a short
     run sees no text twice), higher rates, and a decay of .1, as weights and gates' inputs grow much without; in fine-
-    tuning everything learns at once at .004, which did better in trials (docs/results.md; the paper's way: `--plan
+    tuning everything learns at once at .004, which did better in trials (docs/log.md; the paper's way: `--plan
     paper`). Where epochs are fewer than groups, groups thaw sooner than one an epoch (`plan.WHOLE`). GPT's way on the
     LSTM (`--plan gpt`) is GPT's loss L3 and schedule on running text: the documents are read as ULMFiT reads them
     (`RunningTextLayout`), without GPT's start, delimiter and extract tokens. It learns at .001, not tuned: the

@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 README, README_ZH = ROOT / "README.md", ROOT / "README.zh-CN.md"
+GUIDE, GUIDE_ZH = ROOT / "docs" / "guide.md", ROOT / "docs" / "guide.zh-CN.md"
 WALKS = [
     (ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md")
     for name in ("gpt-walk", "masked-walk", "elmo-walk", "ulmfit-walk", "xlnet-walk")
@@ -93,6 +94,18 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert place in {anchor(heading) for heading in headings(target)}, f"{page_name(page)}: no heading {link}"
 
 
+def test_the_list_of_pages_is_complete() -> None:
+    folder = ROOT / "docs"
+    index = "".join(page.read_text(encoding="utf-8") for page in (folder / "README.md", folder / "log.md"))
+    missing = [page.name for page in folder.glob("*.md") if f"({page.name})" not in index and page.name != "README.md"]
+    assert not missing, "docs/README.md leads to every page, docs/log.md to every day"
+
+
+@pytest.mark.parametrize(("name", "most"), [("README.md", 120), ("README.zh-CN.md", 120), ("docs/results.md", 150)])
+def test_what_is_read_first_is_short(name: str, most: int) -> None:
+    assert len((ROOT / name).read_text(encoding="utf-8").splitlines()) <= most
+
+
 def tree_paths(page: Path) -> list[str]:
     """The paths of the file tree: two spaces a level, names first, then what they are."""
     tree = next(block for block in blocks(page, "") if block.startswith("foretext/\n"))
@@ -110,7 +123,7 @@ def tree_paths(page: Path) -> list[str]:
     return paths
 
 
-@pytest.mark.parametrize("page", [README, README_ZH], ids=page_name)
+@pytest.mark.parametrize("page", [GUIDE, GUIDE_ZH], ids=page_name)
 def test_the_tree_is_that_of_the_repository(page: Path) -> None:
     paths = tree_paths(page)
     assert len(paths) > 20
@@ -154,11 +167,11 @@ def test_make_targets_exist() -> None:
 
 
 SYSTEM_PAGES = [(ROOT / "docs" / f"{name}.md", ROOT / "docs" / f"{name}.zh-CN.md") for name in ("cove", "cvt")]
-PAIRS = [(README, README_ZH), *WALKS, *SYSTEM_PAGES]
+PAIRS = [(README, README_ZH), (GUIDE, GUIDE_ZH), *WALKS, *SYSTEM_PAGES]
 
 
 @pytest.mark.parametrize(
-    ("english", "chinese"), PAIRS, ids=["README", "gpt", "masked", "elmo", "ulmfit", "xlnet", "cove", "cvt"]
+    ("english", "chinese"), PAIRS, ids=["README", "guide", "gpt", "masked", "elmo", "ulmfit", "xlnet", "cove", "cvt"]
 )
 def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     levels = [[len(heading.split()[0]) for heading in headings(page)] for page in (english, chinese)]
@@ -170,6 +183,18 @@ def test_both_languages_say_the_same(english: Path, chinese: Path) -> None:
     assert measured[0] == measured[1]
     rows = [len(re.findall(r"^\|", prose(page), re.MULTILINE)) for page in (english, chinese)]
     assert rows[0] == rows[1]
+
+
+# ── figures ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("page", [README, README_ZH, GUIDE, GUIDE_ZH], ids=page_name)
+def test_figures_of_the_first_pages_stand_in_the_results(page: Path) -> None:
+    """Accuracies, such as 78.3: with one decimal, in the table and in the text."""
+    bare = re.sub(r"\]\([^)]*\)", "]", prose(page))
+    measured = set(re.findall(r"(?<![\d.])\d\d\.\d(?!\d)", (ROOT / "docs" / "results.md").read_text(encoding="utf-8")))
+    quoted = set(re.findall(r"(?<![\d.])\d\d\.\d(?!\d)", bare))
+    assert quoted and quoted <= measured, sorted(quoted - measured)
 
 
 # ── excerpts ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,7 @@ sign (`...`, `!!!`) is one word. A curly apostrophe is treated as a straight one
 white space: reviews taken from the web are full of them.
 
 BPE pieces would not do: as features, vectors of 8,000 pieces are some points worse than those of words. For Chinese,
-jieba's words and learned pieces are no better than characters (docs/results.md, What a word of Chinese is).
+jieba's words and learned pieces are no better than characters (docs/log.md, What a word of Chinese is).
 """
 
 from __future__ import annotations

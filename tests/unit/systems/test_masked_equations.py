@@ -173,7 +173,7 @@ def test_labels_are_told_from_cls(pooling: str, paper: bool) -> None:
 
 @pytest.mark.parametrize("size", ["tiny", "small"])
 def test_albert_begins_with_sixteen_tokens(size: str) -> None:
-    """With 32, as the other masked systems have, it does not find which token is next to which (docs/results.md)."""
+    """With 32, as the other masked systems have, it does not find which token is next to which (docs/log.md)."""
     albert, bert = (growing_lengths(SYSTEMS[name].sizes[size].objective, 256, 8) for name in ("albert", "bert"))
     assert [length for _, length in albert] == [16, 32, 64, 128, 256]
     assert [part for part, _ in albert] == pytest.approx([0.5, 0.6, 0.7, 0.8, 1.0])
