@@ -1,1 +1,1 @@
-"""Meeting points with other libraries."""
+"""Import, export, and other libraries."""

@@ -1,24 +1,24 @@
-"""ELMo's published weights, as bilm-tf and AllenNLP have them: `options.json` and an hdf5 file.
+"""Reads ELMo's published weights in the format of bilm-tf and AllenNLP: `options.json` and an hdf5 file.
 
     theirs                                     ours
     char_embed [261, E]                        words.characters, after a row of zeros for no word
     CNN/W_cnn_k [1, width, E, count], b_cnn_k  words.filters.k [count, E, width]
     CNN_high_k/W_transform, W_carry, b_…       words.highways.k.transform, .gate; transposed ("carry" gates what is new)
-    CNN_proj/W_proj, b_proj                    words.project, transposed; absent where the filters are as many as it
+    CNN_proj/W_proj, b_proj                    words.project, transposed; absent if there are as many filters
     RNN_d/RNN/MultiRNNCell/Cellk/LSTMCell/     forwards (d = 0), backwards (d = 1) .lstms.k
       W_0 [inputs + width, 4 · cells], B         .input, .recurrent: transposed, the gates i, j, f, o as i, f, j, o,
-                                                 and 1 added to f's bias, which theirs adds whenever it runs
+                                                 and 1 added to f's bias, which their code adds at run time
       W_P_0 [cells, width]                       .project, transposed
 
-A file is believed in nothing: the options say every shape, no array is made before its shape and what it takes of the
-file have been compared with them, links and data that lie outside of the file are refused, and nothing is run.
+The file is not trusted. The options determine every shape; no array is created before its shape and its size in the
+file have been checked against them; links and data outside the file are refused; and nothing is run.
 
-ELMo as it was published (AllenNLP, bilm-tf): a folder with `…options….json`, `…weights….hdf5` and perhaps a
-vocabulary, `…vocab….txt`, a word a line.
+The published folder (AllenNLP, bilm-tf) has `…options….json`, `…weights….hdf5` and optionally a vocabulary,
+`…vocab….txt`, with one word per line.
 
-The weights read words by their characters, so any word can be read and no vocabulary is needed. The softmax was never
-published: one over the words of the vocabulary, if there is one, is drawn, and knows nothing until it is trained. Words
-are what stands between white space, for the texts that the model has learned from were split by another program.
+The model reads words by their characters, so it can read any word and needs no vocabulary. The softmax was never
+published. With a vocabulary, a new softmax over its words is drawn, which is useless until it is trained. Words are
+separated by white space, since another program had split the texts that the model was trained on.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, words_o
 from foretext.text.words.characters import CHARACTERS
 
 _MOST_OPTIONS = 1_000_000  # bytes of options.json
-_MOST = 1 << 31  # of any number in it
+_MOST = 1 << 31  # upper limit for any number in it
 _TABLES = ("lstm", "char_cnn")
-_PLAIN_FILTERS = (1, 2, 3)  # of hdf5: deflate, shuffle, checksum; others are loaded from plug-ins
-_CHUNK = 1 << 26  # bytes that hdf5 may have to unpack at a time
+_PLAIN_FILTERS = (1, 2, 3)  # of hdf5: deflate, shuffle, checksum; others would be loaded from plug-ins
+_CHUNK = 1 << 26  # bytes that hdf5 may have to decompress at once
 
 
 def load_bilm(options: Path, weights: Path) -> Bilm:
@@ -69,22 +69,22 @@ def load_bilm(options: Path, weights: Path) -> Bilm:
 def read_bilm_options(path: Path) -> BilmTrunkConfig:
     refuse_if(
         path.is_file() and path.stat().st_size > _MOST_OPTIONS,
-        f"{path}: larger than 1 MB, which no options are; get the file again",
+        f"{path}: larger than 1 MB, too large for an options file; get the file again",
     )
     options = read_json(path)
     refuse_if(
         options.get("bidirectional") is False,
-        f"{path}: 'bidirectional' is false, a model of one direction; give one with both",
+        f"{path}: 'bidirectional' is false, so the model has one direction; give one with both",
     )
     refuse_if(
         "char_cnn" not in options,
-        f"{path}: no 'char_cnn': it reads word ids, not characters; give a model that reads characters",
+        f"{path}: no 'char_cnn': the model reads word ids, not characters; give one that reads characters",
     )
     lstm, cnn = (_field(options, name, path, lambda said: isinstance(said, dict), "an object") for name in _TABLES)
     characters = _whole(cnn, "n_characters", path)
     refuse_if(
         characters not in (CHARACTERS - 1, CHARACTERS),  # as it was trained, and as it was published
-        f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are known here",
+        f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are supported",
     )
     embedding = _field(cnn, "embedding", path, lambda said: isinstance(said, dict), "an object")
     filters = _field(cnn, "filters", path, _are_filters, "a list of [width, count]")
@@ -114,7 +114,7 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
 def _field(
     options: dict[str, Any], name: str, path: Path, fits: Callable[[Any], bool], wanted: str, none: Any = None
 ) -> Any:
-    """What the options say, if it `fits`; `none`: what it is where they say nothing."""
+    """The value of an option, if it `fits`; `none`: its value if it is missing."""
     said = none if options.get(name) is None else options[name]
     refuse_if(not fits(said), f"{path}: field {name!r} must be {wanted}, not {_shown(said)}; get the file again")
     return said
@@ -147,7 +147,7 @@ def _shown(value: Any) -> str:
 
 
 def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
-    """The weights of a published file by our names, checked against the options."""
+    """The weights of a published file, under our names, checked against the options."""
     try:
         import h5py
     except ImportError:
@@ -157,20 +157,20 @@ def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
     refuse_if(not path.is_file(), f"{path}: missing; give the hdf5 file with the weights")
     size, numbers = path.stat().st_size, config.parameters()
     refuse_if(
-        numbers > size,  # even packed, a number takes a byte
-        f"{path}: {size:,} bytes cannot hold the {numbers:,} numbers that the options ask for; the two do not belong "
-        "together, or the file is not whole",
+        numbers > size,  # even compressed, a number takes at least a byte
+        f"{path}: {size:,} bytes cannot hold the {numbers:,} numbers that the options ask for; the files do not "
+        "belong together, or this one is incomplete",
     )
     try:
         with h5py.File(path, "r") as file:
             found = _renamed(_Reader(h5py, file, path), config)
             return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
-    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # hdf5's ways to meet a damaged file
-        raise UserError(f"{path}: not a whole hdf5 file ({error}); get the file again") from None
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # hdf5's errors for a damaged file
+        raise UserError(f"{path}: not a complete hdf5 file ({error}); get the file again") from None
 
 
 class _Reader:
-    """Arrays of an hdf5 file, each only if it is what it is expected to be."""
+    """Arrays of an hdf5 file; each must be as expected."""
 
     def __init__(self, h5py: ModuleType, file: Any, path: Path) -> None:
         self.h5py, self.file, self.path = h5py, file, path
@@ -179,28 +179,26 @@ class _Reader:
         data = self._find(name)
         refuse_if(
             data.shape != shape,
-            f"{self.path}: {name} has shape {_shape(data.shape)}, and the options ask for {_shape(shape)}; the two "
+            f"{self.path}: {name} has shape {_shape(data.shape)}, but the options ask for {_shape(shape)}; the files "
             "do not belong together",
         )
         refuse_if(
             data.dtype.kind != "f" or data.dtype.itemsize > 8,
-            f"{self.path}: {name} holds {data.dtype}, not numbers with a fraction; get the file again",
+            f"{self.path}: {name} holds {data.dtype}, not floating-point numbers; get the file again",
         )
         self._check_storage(name, data)
         array = data[...].astype(np.float32)
-        refuse_if(
-            not np.isfinite(array).all(), f"{self.path}: {name} holds numbers that are not finite; get the file again"
-        )
+        refuse_if(not np.isfinite(array).all(), f"{self.path}: {name} holds non-finite numbers; get the file again")
         return array
 
     def _find(self, name: str) -> Any:
         place = self.file
         for part in name.split("/"):
             link = place.get(part, getlink=True) if isinstance(place, self.h5py.Group) else None
-            refuse_if(link is None, f"{self.path}: {name} is missing; these are not weights of such a model")
+            refuse_if(link is None, f"{self.path}: {name} is missing; these are not weights of an ELMo model")
             refuse_if(
                 not isinstance(link, self.h5py.HardLink),
-                f"{self.path}: {name} is a link to somewhere else and is not followed; get the file again",
+                f"{self.path}: {name} is a link to another place and is not followed; get the file again",
             )
             place = place[part]
         refuse_if(not isinstance(place, self.h5py.Dataset), f"{self.path}: {name} is not an array; get the file again")
@@ -213,11 +211,11 @@ class _Reader:
         outside = data.external or data.is_virtual
         refuse_if(
             outside or chunk > _CHUNK or any(number not in _PLAIN_FILTERS for number in filters),
-            f"{self.path}: {name} is kept in a way that is not followed here; get the file again",
+            f"{self.path}: {name} is stored in a way that is not supported; get the file again",
         )
         refuse_if(
             data.id.get_storage_size() < data.size,
-            f"{self.path}: {name} has less than its numbers in the file; get the file again",
+            f"{self.path}: the file has only a part of {name}; get the file again",
         )
 
 
@@ -260,7 +258,7 @@ def _lstm(read: _Reader, config: BilmTrunkConfig, place: str) -> dict[str, np.nd
 
 
 def _gates(array: np.ndarray) -> np.ndarray:
-    """The gates i, j, f, o along the first axis as i, f, j, o."""
+    """Reorders the gates i, j, f, o along the first axis to i, f, j, o."""
     i, j, f, o = np.split(array, 4)
     return np.concatenate([i, f, j, o])
 
@@ -279,7 +277,8 @@ def read_published_elmo(folder: Path) -> Foreign:
     model = replace(bilm.config, vocabulary=tokenizer.size)
     found = {f"bilm.{name}": tensor for name, tensor in bilm.state_dict().items()}
     split = (
-        "words are what stands between spaces: set signs apart from words first, as in the texts that it was made of"
+        "words are separated by spaces: separate punctuation from words first, as in the texts that the model was "
+        "trained on"
     )
     notes = (split, *about_drawn(str(weights), ["softmax"], head_drawn=True))
     return Foreign(ELMO, model, tokenizer, found | drawn(ELMO, model, tokenizer, found), head_drawn=True, notes=notes)
@@ -288,13 +287,17 @@ def read_published_elmo(folder: Path) -> Foreign:
 def _one(folder: Path, pattern: str, what: str) -> Path:
     found = sorted(folder.glob(pattern))
     names = ", ".join(path.name for path in found)
-    several = f"several files could be {what} ({names}); leave one" if found else f"no {pattern} here, {what}"
+    several = (
+        f"several files could be {what} ({names}); leave only one"
+        if found
+        else (f"no {pattern} here, which would be {what}")
+    )
     refuse_if(len(found) != 1, f"{folder}: {several}")
     return found[0]
 
 
 def _words(folder: Path) -> list[str]:
-    """The words of the vocabulary, each once; none where there is no file."""
+    """The words of the vocabulary, each once; empty if there is no file."""
     there = any(folder.glob(_VOCABULARY))
     lines = read_pieces(_one(folder, _VOCABULARY, "the vocabulary")) if there else []
     return list(dict.fromkeys(word for line in lines if (word := line.strip())))

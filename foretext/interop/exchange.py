@@ -1,18 +1,16 @@
-"""`foretext import` and `foretext export`: a run directory from what others wrote, and the other way round.
+"""`foretext import` and `foretext export`: between run directories and other formats.
 
-GPT as OpenAI published it: `params_0.npy` … `params_9.npy`, one after the other and cut by `params_shapes.json`,
-beside `encoder_bpe_40000.json` and `vocab_40000.bpe`. The first array is W_p, the second W_e, then twelve for each
-block.
+GPT as OpenAI published it: `params_0.npy` … `params_9.npy`, concatenated and then cut by `params_shapes.json`, beside
+`encoder_bpe_40000.json` and `vocab_40000.bpe`. The first array is W_p, the second W_e, then come twelve per block.
 
-Word vectors as files that others read: the text of word2vec, that of GloVe, and word2vec's binary form for gensim.
+Word vectors as files: word2vec's text format, GloVe's, and word2vec's binary format for gensim.
 
     word2vec   a first line `words width`, then a word and its numbers in each line
     glove      the same without the first line
-    gensim     word2vec's binary form: `KeyedVectors.load_word2vec_format(file, binary=True)`
+    gensim     word2vec's binary format: `KeyedVectors.load_word2vec_format(file, binary=True)`
 
-gensim's own `save` is a pickle, which runs what it is told to when it is loaded, so it is not written. Words come in
-the order of their frequency, as these libraries expect. Numbers have nine digits, with which a float32 comes back as it
-was.
+gensim's own `save` writes a pickle, which can run code when loaded, so it is not used. Words are sorted by frequency,
+as these libraries expect. Numbers have nine digits, from which a float32 is restored exactly.
 """
 
 from __future__ import annotations
@@ -47,18 +45,18 @@ from foretext.text.tokenizers.unigram import Unigram
 
 FORMATS = ("hf",)
 VECTOR_FORMATS = ("word2vec", "glove", "gensim")
-_DIGITS = 14  # bytes of a number as text, at most
+_DIGITS = 14  # bytes per number as text, at most
 SHAPES = "params_shapes.json"
-MOST_SIDES, MOST_SIDE = 4, 1 << 40  # of an array
-_HEAD_WIDTH = 64  # which the files do not say
+MOST_SIDES, MOST_SIDE = 4, 1 << 40  # limits for an array
+_HEAD_WIDTH = 64  # not stored in the files
 _BLOCK = ("attention.qkv", "attention.out", "norm1", "up", "down", "norm2")  # a weight and a bias each
 
 
 def import_model(
     source: str | Path, out: str | Path, allow_pickle: bool = False, notes: list[str] | None = None
 ) -> Path:
-    """Makes a run directory of a folder in one of the layouts that are known; nothing in it is run. What a user must
-    know about it is put into `notes`."""
+    """Makes a run directory from a folder in one of the known layouts; no code in it is run. `notes` collects what the
+    user must know."""
     folder, run = Path(source), RunDirectory(out)
     refuse_if(
         not folder.is_dir(),
@@ -112,7 +110,7 @@ def _described(tokenizer: Tokenizer) -> TokenizerConfig:
 
 
 def _size_of(system: System, foreign: Foreign) -> str:
-    """The named size with this shape, else `paper`, whose settings suit models that others trained."""
+    """The named size with this shape; otherwise `paper`, whose settings suit models that others trained."""
     for name, size in system.sizes.items():
         known = dataclasses.replace(size.model, vocabulary=foreign.model.vocabulary, dropout=foreign.model.dropout)
         if known == foreign.model and size.tokenizer.kind == foreign.tokenizer.kind:
@@ -121,10 +119,10 @@ def _size_of(system: System, foreign: Foreign) -> str:
 
 
 def export_model(run: str | Path, out: str | Path, to: str = "hf") -> list[str]:
-    """Writes the model of a run for others; returns what a user must know about it."""
+    """Writes a run's model for other libraries; returns notes for the user."""
     if to in VECTOR_FORMATS:
         return export_vectors(load_model(run), Path(out), to)
-    refuse_if(to not in FORMATS, f"cannot export to {to!r}; there is {', '.join(FORMATS + VECTOR_FORMATS)}")
+    refuse_if(to not in FORMATS, f"cannot export to {to!r}; choose one of {', '.join(FORMATS + VECTOR_FORMATS)}")
     return export_hub(load_model(run), Path(out))
 
 
@@ -136,7 +134,7 @@ def read_openai_gpt(folder: Path) -> Foreign:
     arrays = _arrays(folder, _shapes(where))
     refuse_if(
         len(arrays) < 14 or (len(arrays) - 2) % 12,
-        f"{where}: names {len(arrays)} arrays, not two and twelve for each block; get the files again",
+        f"{where}: names {len(arrays)} arrays, instead of two plus twelve for each block; get the files again",
     )
     positions, tokens = arrays[:2]
     refuse_if(
@@ -146,13 +144,13 @@ def read_openai_gpt(folder: Path) -> Foreign:
     layers, width = (len(arrays) - 2) // 12, tokens.shape[1]
     refuse_if(
         width % _HEAD_WIDTH,
-        f"{where}: a width of {width} is not a number of heads of {_HEAD_WIDTH}; get the files again",
+        f"{where}: a width of {width} is not a multiple of the head width {_HEAD_WIDTH}; get the files again",
     )
     tokenizer = tokenizer_from_published(folder)
     refuse_if(
         tokenizer.size != len(tokens),
-        f"{folder}: {tokenizer.size:,} pieces, but the token table has {len(tokens):,} rows; this is another "
-        "model's vocabulary: put the right one there",
+        f"{folder}: {tokenizer.size:,} pieces, but the token table has {len(tokens):,} rows; the vocabulary is "
+        "another model's: put the right one there",
     )
     model: Any = dataclasses.replace(
         GPT.sizes["paper"].model,
@@ -165,7 +163,7 @@ def read_openai_gpt(folder: Path) -> Foreign:
     check_in(model, where)
     refuse_if(
         model.parameters() != sum(array.size for array in arrays),
-        f"{where}: the arrays are not those of {model.describe()}; get the files again",
+        f"{where}: the arrays do not fit a model of {model.describe()}; get the files again",
     )
     weights = {"positions.weight": positions, "tokens.weight": tokens}
     rest = iter(arrays[2:])
@@ -186,10 +184,8 @@ def _check(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
         shape, own = list(array.shape), wanted[name]
         refuse_if(shape != own, f"{where}: array {number} ({name}) has shape {shape}, not {own}; get it again")
         with np.errstate(over="ignore"):
-            finite = np.isfinite(array.astype(np.float32)).all()  # as it will be kept
-        refuse_if(
-            not finite, f"{where}: array {number} ({name}) holds numbers that are not finite; get the files again"
-        )
+            finite = np.isfinite(array.astype(np.float32)).all()  # in the precision that is kept
+        refuse_if(not finite, f"{where}: array {number} ({name}) holds non-finite numbers; get the files again")
 
 
 def _shapes(path: Path) -> list[list[int]]:
@@ -214,10 +210,10 @@ def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
         try:
             piece = np.load(path, mmap_mode="r", allow_pickle=False)
         except (OSError, ValueError, EOFError, SyntaxError, tokenize.TokenError):
-            raise UserError(f"{path}: not a whole array of numbers; get the file again") from None
+            raise UserError(f"{path}: not a complete array of numbers; get the file again") from None
         refuse_if(
             not isinstance(piece, np.ndarray) or piece.dtype.kind != "f",
-            f"{path}: not one array of numbers with a fraction; get the file again",
+            f"{path}: not a single array of floating-point numbers; get the file again",
         )
         pieces.append(piece.reshape(-1))
     whole = np.concatenate(pieces) if pieces else np.zeros(0, np.float32)
@@ -235,9 +231,11 @@ def _arrays(folder: Path, shapes: list[list[int]]) -> list[np.ndarray]:
 
 
 def export_vectors(model: SavedModel, out: Path, to: str) -> list[str]:
-    """Writes the vectors of a run into a file; returns what a user must know about it."""
+    """Writes a run's vectors to a file; returns notes for the user."""
     words, matrix = words_of(model, model.where)
-    refuse_if(out.is_dir(), f"{out} is a folder; vectors are one file: give --out a name such as {out / 'vectors.txt'}")
+    refuse_if(
+        out.is_dir(), f"{out} is a folder, but vectors are one file: give --out a name such as {out / 'vectors.txt'}"
+    )
     check_space(out, len(words) * (_DIGITS * matrix.shape[1] if to != "gensim" else 4 * matrix.shape[1]))
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -252,8 +250,8 @@ def export_vectors(model: SavedModel, out: Path, to: str) -> list[str]:
     except OSError as error:
         raise write_error(out, error, 0) from None
     read = {
-        "word2vec": "gensim's KeyedVectors.load_word2vec_format reads it, and --vectors here",
-        "glove": "gensim's KeyedVectors.load_word2vec_format(…, no_header=True) reads it, and --vectors here",
-        "gensim": "KeyedVectors.load_word2vec_format(…, binary=True) reads it; gensim's own save is a pickle",
+        "word2vec": "gensim's KeyedVectors.load_word2vec_format can read it, and --vectors here",
+        "glove": "gensim's KeyedVectors.load_word2vec_format(…, no_header=True) can read it, and --vectors here",
+        "gensim": "KeyedVectors.load_word2vec_format(…, binary=True) can read it (gensim's own save is a pickle)",
     }
     return [f"{counted(len(words), 'vector')} of {matrix.shape[1]} dimensions; {read[to]}"]

@@ -1,9 +1,8 @@
-"""Weights in and out of Hugging Face folders, for every system that has a table of names (`systems/hub_names.py`).
+"""Weights to and from Hugging Face folders, for every system with a table of names (`systems/hub_names.py`), and
+config.json to and from our [model].
 
-Besides the trunk's, our names include those of the head of the pre-training objective, which begin with `task.` as in
-a run. A part that a folder may lack (`HubNames.absent`) is drawn anew, and import says so.
-
-config.json of a Hugging Face folder and our [model], by the tables in `systems/hub_names.py`.
+Besides the trunk's, our names include those of the pre-training objective's head, which begin with `task.` as in a run.
+Parts that a folder may lack (`HubNames.absent`) are drawn anew, and import says so.
 """
 
 from __future__ import annotations
@@ -47,21 +46,21 @@ _DRAWS = (Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn
 
 @dataclass(frozen=True)
 class Foreign:
-    """A pre-trained model of someone else's, in our terms."""
+    """Another library's pre-trained model, in our terms."""
 
     system: System
     model: ModelConfig
     tokenizer: Tokenizer
-    weights: dict[str, Tensor]  # by our names
-    head_drawn: bool = False  # whether the folder lacked the head that predicts tokens, which was drawn anew
-    notes: tuple[str, ...] = ()  # what a user must know
+    weights: dict[str, Tensor]  # under our names
+    head_drawn: bool = False  # whether the folder lacked the head that predicts tokens, so that a new one was drawn
+    notes: tuple[str, ...] = ()  # notes for the user
 
 
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 
 def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
-    """A folder with config.json, weights and a tokenizer."""
+    """Reads a folder with config.json, weights and a tokenizer."""
     said = folder / "config.json"
     config = read_json(said)
     system, names = _system_of(config, said)
@@ -82,7 +81,7 @@ def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
     kind: Any = config.get("model_type")
     refuse_if(
         not isinstance(kind, str) or kind not in known,
-        f"{where}: model_type {kind!r} cannot be read; {', '.join(known)} can",
+        f"{where}: model_type {kind!r} is not supported; supported: {', '.join(known)}",
     )
     return known[kind]
 
@@ -96,9 +95,9 @@ def _ours(
     tokenizer: Tokenizer | None = None,
     before: int = 0,
 ) -> dict[str, Tensor]:
-    """The weights by our names, without what the folder lacks: the trunk's and, with `tokenizer`, which a head is made
-    for, the objective's. `before`: rows of their position table before ours."""
-    check_amount(model, tensors, where, "config.json")  # before a trunk is made
+    """The folder's weights under our names: the trunk's and, with `tokenizer`, from which a head is built, the
+    objective's. `before`: rows of their position table before ours."""
+    check_amount(model, tensors, where, "config.json")  # before a trunk is built
     shapes, wanted = shapes_of(system, model), names.names(model.layers)
     if before:
         shapes[_POSITIONS][0] += before
@@ -114,7 +113,8 @@ def _ours(
 
 
 class _Undrawn(TorchFunctionMode):
-    """Leaves tensors as they are where numbers would be drawn: on the meta device torch loads its compiler for that."""
+    """Leaves tensors uninitialised where numbers would be drawn: on the meta device torch would load its compiler for
+    that."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return None if func in _DRAWS else func(*args, **(kwargs or {}))
@@ -137,18 +137,20 @@ def _objective(system: System, model: ModelConfig, tokenizer: Tokenizer) -> Obje
 
 
 def about_drawn(where: str, lacking: Sequence[str], head_drawn: bool) -> list[str]:
-    """What a user must know about parts that the file of the weights lacks, if it lacks any."""
-    after = "; fill and perplexity need one that was trained: foretext pretrain TEXT --from the new run"
-    return [f"{where}: no {', no '.join(lacking)} in it: drawn anew{after * head_drawn}"] if lacking else []
+    """A note about parts that the file of weights lacks, if any."""
+    after = "; fill and perplexity need a trained one: foretext pretrain TEXT --from the new run"
+    return (
+        [(f"{where}: has no {' and no '.join(lacking)}, so new ones were drawn{after * head_drawn}")] if lacking else []
+    )
 
 
 def drawn(system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What `weights` lack, as a new model has it; the same each time."""
+    """New values for what `weights` lacks; the same each time."""
     trunk, head = shapes_of(system, model), _head_shapes(system, model, tokenizer)
     new: dict[str, Tensor] = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        if not trunk.keys() <= weights.keys():  # a whole trunk takes its time, and most folders have it
+        if not trunk.keys() <= weights.keys():  # building a trunk takes time, and most folders are complete
             new |= system.build_trunk(TrunkParts(model)).state_dict()
         if not head.keys() <= weights.keys():
             new |= {HEAD + name: tensor for name, tensor in _objective(system, model, tokenizer).state_dict().items()}
@@ -159,7 +161,7 @@ def drawn(system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Map
 
 
 def export_hub(model: SavedModel, out: Path) -> list[str]:
-    """Writes a folder that `transformers` loads offline; returns what a user must know about it."""
+    """Writes a folder that `transformers` loads offline; returns notes for the user."""
     names = model.system.hub
     if names is None:
         raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
@@ -182,7 +184,7 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
         shape: Any = model.model_config  # as many empty rows before the first position as theirs has
         weights[_POSITIONS] = F.pad(weights[_POSITIONS], (0, 0, padding_id(model) + 1 - shape.first_position, 0))
     tensors = by_their_names(weights, names, model.model_config) | heads
-    framed = None if model.system.causal else cast(FramedLayout, model.layout)  # a masked system joins texts so
+    framed = None if model.system.causal else cast(FramedLayout, model.layout)  # a masked system joins texts like this
     delimited = model.task is not None and framed is None
     files, more = tokenizer_files(model.tokenizer, model.model_config.context, delimited, framed)
     files["config.json"] = (json.dumps(config, indent=1, ensure_ascii=False) + "\n").encode()
@@ -193,8 +195,8 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
 def _heads(
     model: SavedModel, names: HubNames, weights: dict[str, Tensor], config: dict[str, Any], notes: list[str]
 ) -> dict[str, Tensor]:
-    """The head by their names: of the task, else of the pre-training. `weights`, `config` and `notes` are made to
-    agree with it."""
+    """The task's head, or else the pre-training head, under their names. `weights`, `config` and `notes` are changed to
+    match."""
     if model.task is not None:
         head = head_of(model, names)
         tensors, described = head_tensors(model, names, head, weights)
@@ -205,21 +207,21 @@ def _heads(
         for name in [name for name in weights if name.startswith(head.without)]:
             del weights[name]
         if not head.automatic:
-            notes.append(f"no automatic class of transformers loads a head for choices: load it by {head.model}")
+            notes.append(f"no automatic class of transformers loads a head for choices: load it with {head.model}")
         return tensors
     if not names.pretraining:
         return {}
     if model.objective is None or model.head_drawn:
         config["architectures"] = [names.bare]
         lacked = names.absent.get(f"{HEAD}head.", "head")
-        notes.append(f"no {lacked} was trained, so none is exported: load the model by AutoModel")
+        notes.append(f"{lacked} was not trained, so it is not exported: load the model with AutoModel")
         return {}
     state = model.objective.state_dict()
     return {theirs: state[ours].detach().float().cpu() for ours, theirs in names.pretraining.items()}
 
 
 def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]) -> None:
-    """All or nothing: made aside, then renamed."""
+    """Writes a folder atomically: into a temporary one, then renamed."""
     out = out.absolute()
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -249,18 +251,16 @@ def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: 
     """The trunk that config.json, at `where`, describes."""
     for key, values in names.only.items():
         said = config.get(key, values[0])
-        refuse_if(
-            said not in values, f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {values[0]!r})"
-        )
+        refuse_if(said not in values, f"{where}: {key} is {said!r}, but {system.name} here supports only {values[0]!r}")
     model: Any = system.sizes["paper"].model
     changes = _numbers(config, system, names, where) | _words(config, system, names, where)
     inner = config.get("n_inner")
     refuse_if(
         inner is not None and inner != 4 * changes["width"],
-        f"{where}: n_inner is {inner}, which {system.name} here cannot be (only 4 × n_embd)",
+        f"{where}: n_inner is {inner}, but {system.name} here supports only 4 × n_embd",
     )
     if changes.get("inner") == 4 * changes["width"]:
-        changes["inner"] = 0  # as our sizes have it
+        changes["inner"] = 0  # as in our sizes
     if names.after_padding:
         before = _padding(config, names, where) + 1
         changes |= {"context": changes["context"] - before, "first_position": min(before, model.first_position)}
@@ -270,7 +270,7 @@ def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: 
 
 
 def check_in(model: ModelConfig, where: Path) -> None:
-    """UserError that names the file if no model can have the shape that it says."""
+    """UserError, naming the file, if no model can have this shape."""
     try:
         model.check()
     except UserError as error:
@@ -278,8 +278,8 @@ def check_in(model: ModelConfig, where: Path) -> None:
 
 
 def rows_before(config: Mapping[str, Any], names: HubNames, model: Any, where: Path) -> int:
-    """Rows of their position table that stand before ours: where they count from the padding's id on, and that is
-    large, the first ones belong to no position."""
+    """Rows of their position table before ours. Where they count positions from the padding id on, the first rows
+    belong to no position."""
     return _padding(config, names, where) + 1 - int(model.first_position) if names.after_padding else 0
 
 
@@ -289,7 +289,7 @@ def _numbers(config: Mapping[str, Any], system: System, names: HubNames, where: 
     for ours, theirs in names.shape.items():
         value = _number(_said(config, theirs, names, where), theirs, type(getattr(model, ours)), where)
         least = names.least.get(theirs, value)
-        refuse_if(value < least, f"{where}: {theirs} is {value}, and {system.name} here needs at least {least}")
+        refuse_if(value < least, f"{where}: {theirs} is {value}, but {system.name} here needs at least {least}")
         found[ours] = value
     rows = found["vocabulary"]
     refuse_if(rows < 1, f"{where}: {names.shape['vocabulary']} is {rows}; get the file again")
@@ -302,7 +302,7 @@ def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Pa
         said = _said(config, key, names, where)
         refuse_if(
             not isinstance(said, str) or said not in words,
-            f"{where}: {key} is {said!r}, which {system.name} here cannot be (only {', '.join(map(repr, words))})",
+            f"{where}: {key} is {said!r}, but {system.name} here supports only {', '.join(map(repr, words))}",
         )
         found[ours] = words[said]
     return found
@@ -315,22 +315,24 @@ def _said(config: Mapping[str, Any], key: str, names: HubNames, where: Path) -> 
 
 
 def _dropout(config: Mapping[str, Any], names: HubNames, where: Path) -> dict[str, float]:
-    """Our one dropout; nothing where nothing is said."""
+    """Our single dropout; empty if none is given."""
     said = {key: names.defaults[key] for key in names.dropouts if key in names.defaults} | dict(config)
     dropouts = {key: _number(said[key], key, float, where) for key in names.dropouts if key in said}
     told = ", ".join(f"{key} {value}" for key, value in dropouts.items())
-    refuse_if(len(set(dropouts.values())) > 1, f"{where}: {told}: here one dropout serves all places; make them equal")
+    refuse_if(
+        len(set(dropouts.values())) > 1, f"{where}: {told}: here one dropout is used in all places; make them equal"
+    )
     return {"dropout": next(iter(dropouts.values()))} if dropouts else {}
 
 
 def _padding(config: Mapping[str, Any], names: HubNames, where: Path) -> int:
     found: int = _number(_said(config, "pad_token_id", names, where), "pad_token_id", int, where)
-    refuse_if(found < 0, f"{where}: pad_token_id is {found}, and positions are counted from it; get the file again")
+    refuse_if(found < 0, f"{where}: pad_token_id is {found}, but positions are counted from it; get the file again")
     return found
 
 
 def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
-    """A number of the wanted type; whatever else JSON can hold is refused."""
+    """A number of the expected type; other JSON values are refused."""
     refuse_if(
         isinstance(value, bool) or not isinstance(value, int | float) or not -MOST_NUMBER < value < MOST_NUMBER,
         f"{where}: {key} must be a number, not {str(value)[:40]}; get the file again",
@@ -343,21 +345,21 @@ def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
 
 
 def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Any]) -> None:
-    """Settings of [model] that make a model which they do not have."""
+    """UserError for settings of [model] that transformers' models do not have."""
     own, found = model.system.sizes["paper"].model, model.model_config
     different = [field for field in names.fixed if getattr(found, field) != getattr(own, field)]
     if not different and names.names(found.layers).keys() != weights.keys():
-        different = ["embedding"]  # ALBERT's may have any width, but must be there
+        different = ["embedding"]  # ALBERT's may have any width, but must exist
     if different:
         raise UserError(
-            f"this run's model.{different[0]} is not {model.system.name}'s own, and transformers has no such model; "
-            "it cannot be exported"
+            f"this run's model.{different[0]} differs from {model.system.name}'s own, and transformers has no such "
+            "model; it cannot be exported"
         )
     for field, (key, words) in names.worded.items():
         refuse_if(
             getattr(found, field) not in words.values(),
-            f"this run's model.{field} is {getattr(found, field)}, and {key} of transformers' {names.model_type} "
-            "cannot be that; it cannot be exported",
+            f"this run's model.{field} is {getattr(found, field)}, which transformers' {names.model_type} does not "
+            f"support as {key}; it cannot be exported",
         )
 
 
@@ -381,7 +383,7 @@ def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
 
 
 def padding_id(model: SavedModel) -> int:
-    """The id from which positions are counted there; where no token is for padding, one that leaves ours in place."""
+    """The id from which they count positions; if there is no padding token, one that keeps our positions."""
     shape: Any = model.model_config
     found = special_of(model.tokenizer, "pad")
     return int(shape.first_position) - 1 if found is None else found

@@ -1,15 +1,12 @@
-"""WordPiece and unigram vocabularies in and out of a Hugging Face folder.
+"""WordPiece and unigram vocabularies to and from a Hugging Face folder; special tokens of imported causal models.
 
-Ours are BERT's way to clean and split and ALBERT's, and nothing else: a file that asks for something else would give
-other ids without a word, so it is refused. What the `tokenizers` library cannot do is ALBERT's second cut of numbers
-before a comma (`text/tokenizers/unigram.py`): as in transformers, such pieces become so improbable that they are not
-chosen.
+We clean and split text like BERT and ALBERT only. A file that asks for anything else would silently give other ids, so
+it is refused. The `tokenizers` library cannot do ALBERT's second cut of numbers before a comma
+(`text/tokenizers/unigram.py`); as in transformers, such pieces are made too improbable to be chosen.
 
-The special tokens of a causal model from elsewhere: which of them ends a text, and what is done with them.
-
-Three files may speak of them: config.json by id, tokenizer_config.json by name, tokenizer.json by both. What they say
-must agree, or the tokenizer is another model's. The token that ends a text is called `<|endoftext|>` here, whatever its
-name was: a special is never spelled by a text, so that its name is free and its id is what counts.
+For causal models from elsewhere, three files may describe the special tokens: config.json by id, tokenizer_config.json
+by name, tokenizer.json by both. If they disagree, the tokenizer belongs to another model. The end-of-text token is
+renamed to `<|endoftext|>`: text never spells a special token, so its name does not matter, but its id does.
 """
 
 from __future__ import annotations
@@ -31,9 +28,9 @@ from foretext.text.tokenizers.wordpiece import INSIDE, LONGEST_WORD, WordPiece, 
 from foretext.text.tokenizers.wordpiece import UNKNOWN as UNKNOWN_WORD
 
 LINES, SPM, ADDED = "vocab.txt", "spiece.model", "added_tokens.json"
-IMPROBABLE = 100.0  # taken off a score
+IMPROBABLE = 100.0  # subtracted from a score
 _QUOTES = ['Replace `` "', "Replace '' \""]
-_SPACES = "Replace  {2,}  "  # several spaces by one, before a split at white space: nothing is changed by it
+_SPACES = "Replace  {2,}  "  # merges spaces before splitting at white space, which has no effect
 
 
 # -- out ---------------------------------------------------------------------------------------------------------------
@@ -50,7 +47,7 @@ def wordpiece_library(tokenizer: WordPiece) -> tokenizers.Tokenizer:
 
 
 def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]]:
-    """With what a user must know about it."""
+    """The tokenizer for the library, and notes for the user."""
     cut = [piece[-1] == "," and piece[-2:-1].isdigit() for piece in tokenizer.pieces]
     scores = [score - IMPROBABLE * again for score, again in zip(tokenizer.scores, cut)]
     whole = tokenizers.Tokenizer(models.Unigram(list(zip(tokenizer.pieces, scores)), tokenizer.unknown, False))
@@ -59,7 +56,7 @@ def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]
         [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
     )
     whole.decoder = decoders.Metaspace(SPACE, "always")
-    note = "tokenizer.json cannot cut a number before a comma again: ids agree except in numbers such as 1,234"
+    note = "tokenizer.json cannot cut a number before a comma again: ids agree except for numbers such as 1,234"
     return whole, [note] if any(cut) else []
 
 
@@ -78,10 +75,10 @@ def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps: int = 0) -> None:
-    """Puts further pieces among `ids`, all of which must then be 0, 1, 2 …, each once, with at most `gaps` left out."""
+    """Adds pieces to `ids`; together they must be 0, 1, 2 …, each once, with at most `gaps` missing."""
     for piece, number in more.items():
         own = ids.setdefault(piece, number)
-        refuse_if(own != number, f"{path}: the token {piece!r} is id {own} and id {number}; get the file again")
+        refuse_if(own != number, f"{path}: the token {piece!r} has two ids, {own} and {number}; get the file again")
     refuse_if(
         not numbered(list(ids.values()), gaps), f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again"
     )
@@ -92,15 +89,15 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     own = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
     for key, value in own.items():
         said = model.get(key, value)
-        refuse_if(said != value, f"{path}: {key} is {said!r}, which cannot be read: here it is {value!r}")
+        refuse_if(said != value, f"{path}: {key} is {said!r}, but only {value!r} is supported")
     cleaning = object_of(data.get("normalizer"))
     refuse_if(
         cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True,
-        f"{path}: its normalizer is not BERT's, which alone can be read for WordPiece",
+        f"{path}: its normalizer is not BERT's, the only one supported for WordPiece",
     )
     refuse_if(
         object_of(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
-        f"{path}: its pre_tokenizer is not BERT's, which alone can be read for WordPiece",
+        f"{path}: its pre_tokenizer is not BERT's, the only one supported for WordPiece",
     )
     said = {
         "do_lower_case": cleaning.get("lowercase", True),
@@ -111,7 +108,7 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     beside = json_in(path.parent / SETTINGS).get("do_lower_case")
     refuse_if(
         isinstance(beside, bool) and beside is not lower,
-        f"{path}: lowercase is not do_lower_case of {SETTINGS}; make the two agree",
+        f"{path}: lowercase differs from do_lower_case in {SETTINGS}; make them equal",
     )
     ids, added = _pieces(data, model.get("vocab"), path)
     return WordPiece.from_published(sorted(ids, key=ids.__getitem__), lower, str(path)).with_specials(added)
@@ -127,13 +124,13 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
     )
     refuse_if(
         not isinstance(unknown, int) or not 0 <= unknown < len(vocabulary),
-        f"{path}: field 'unk_id' must be the place of one of the pieces; get the file again",
+        f"{path}: field 'unk_id' must be the index of one of the pieces; get the file again",
     )
-    refuse_if(model.get("byte_fallback"), f"{path}: it spells unknown characters in bytes, which is not done here")
+    refuse_if(model.get("byte_fallback"), f"{path}: it spells unknown characters in bytes, which is not supported")
     _check_words(data.get("pre_tokenizer"), path)
     cleaning = _albert_cleaning(data.get("normalizer"), path)
     plain = {piece: id for id, (piece, _) in enumerate(vocabulary)}
-    refuse_if(len(plain) < len(vocabulary), f"{path}: field 'vocab' has a piece twice; get the file again")
+    refuse_if(len(plain) < len(vocabulary), f"{path}: field 'vocab' contains a piece twice; get the file again")
     ids, added = _pieces(data, plain, path)
     scores = [score for _, score in vocabulary]
     return Unigram.from_data(
@@ -149,9 +146,9 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
 
 
 def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
-    """All pieces with their ids, and the names of the added ones, which are special (`check_added`)."""
+    """All pieces with their ids, and the names of the added ones, which are special tokens (`check_added`)."""
     refuse_if(
-        not isinstance(vocabulary, dict), f"{path}: field 'vocab' must hold pieces and their ids; get the file again"
+        not isinstance(vocabulary, dict), f"{path}: field 'vocab' must contain pieces and their ids; get the file again"
     )
     ids, added = dict(vocabulary), added_tokens(data, path)
     put_together(ids, added, path)
@@ -159,20 +156,20 @@ def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[
 
 
 def object_of(value: Any) -> dict[str, Any]:
-    """The value, if it is a JSON object; else an empty one."""
+    """The value if it is a JSON object; otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
 def _steps(value: Any, name: str) -> list[dict[str, Any]]:
-    """What is done one after the other: a sequence, or one step alone."""
+    """The steps of a sequence, or a single step."""
     found = object_of(value)
     steps = found.get(name) if found.get("type") == "Sequence" else [found]
     return [object_of(step) for step in steps] if isinstance(steps, list) else []
 
 
 def _check_words(value: Any, path: Path) -> None:
-    """Split at white space, a ▁ before each word. Without the split a text's last spaces would be a piece there, which
-    no version of ALBERT's tokenizer has."""
+    """Checks: split at white space, a ▁ before each word. Without the split a text's trailing spaces would become a
+    piece, which no version of ALBERT's tokenizer produces."""
     steps = _steps(value, "pretokenizers")
     if steps and steps[0].get("type") == "WhitespaceSplit":
         steps = steps[1:]
@@ -180,19 +177,19 @@ def _check_words(value: Any, path: Path) -> None:
     plain = words.get("type") == "Metaspace" and words.get("replacement") == SPACE and words.get("split") is not False
     refuse_if(
         not plain or words.get("prepend_scheme", "always") != "always" or words.get("add_prefix_space") is False,
-        f"{path}: its pre_tokenizer is not ALBERT's, which alone can be read for unigram pieces",
+        f"{path}: its pre_tokenizer is not ALBERT's, the only one supported for unigram pieces",
     )
 
 
 def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
-    """Our settings for ALBERT's steps of cleaning."""
+    """Our settings for ALBERT's cleaning steps."""
     steps = _steps(value, "normalizers")
     named = [_named(step) for step in steps]
     named = named[:-1] if named and named[-1] == _SPACES else named
     lower, strip, table = "Lowercase" in named, "StripAccents" in named, "Precompiled" in named
     wanted = [*_QUOTES, *(["NFKD", "StripAccents"] * strip), *(["Lowercase"] * lower)]
     wanted += ["Precompiled"] if table else ["Nmt", "NFKC"]
-    refuse_if(named != wanted, f"{path}: its normalizer is not ALBERT's, which alone can be read for unigram pieces")
+    refuse_if(named != wanted, f"{path}: its normalizer is not ALBERT's, the only one supported for unigram pieces")
     charmap = steps[named.index("Precompiled")].get("precompiled_charsmap") if table else ""
     return {"lower": lower, "strip_accents": strip, "charmap": charmap}
 
@@ -208,13 +205,13 @@ def _named(step: Mapping[str, Any]) -> str:
 
 
 def wordpiece_of_lines(folder: Path) -> Tokenizer:
-    """vocab.txt, and what tokenizer_config.json says beside it."""
+    """vocab.txt, with the settings of tokenizer_config.json."""
     lower = _lower_cased(json_in(folder / SETTINGS), folder / SETTINGS)
     return _with_added(WordPiece.from_published(read_pieces(folder / LINES), lower, str(folder / LINES)), folder)
 
 
 def unigram_of_file(folder: Path) -> Tokenizer:
-    """spiece.model, and what tokenizer_config.json says beside it."""
+    """spiece.model, with the settings of tokenizer_config.json."""
     settings = json_in(folder / SETTINGS)
     lower, accents = (_flag(settings, name, folder / SETTINGS) for name in ("do_lower_case", "keep_accents"))
     found = Unigram.from_published(read_sentencepiece(folder / SPM), lower, str(folder / SPM))
@@ -231,7 +228,7 @@ def _with_added(tokenizer: WordPiece | Unigram, folder: Path) -> Tokenizer:
 
 
 def json_in(path: Path) -> dict[str, Any]:
-    """A file with one JSON object in it; nothing where there is no file."""
+    """The JSON object in a file; empty if there is no file."""
     return read_json(path) if path.is_file() else {}
 
 
@@ -245,24 +242,24 @@ def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
 
 
 def _lower_cased(settings: Mapping[str, Any], path: Path) -> bool | None:
-    """Whether texts are lower-cased and lose their accents; None where nothing says so."""
+    """Whether texts are lower-cased and stripped of accents; None if the files do not say."""
     lower, strip = _flag(settings, "do_lower_case", path), _flag(settings, "strip_accents", path)
     for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
         refuse_if(
             _flag(settings, name, path) is False,
-            f"{path}: {name} is false, which cannot be read: here texts are split as BERT's were",
+            f"{path}: {name} is false, which is not supported: texts are always split like BERT's",
         )
     refuse_if(
         strip is not None and strip is not (True if lower is None else lower),
-        f"{path}: strip_accents is {str(strip).lower()} where texts are {'' if not strip else 'not '}lower-cased, "
-        "which cannot be read: here both are done or neither",
+        f"{path}: strip_accents is {str(strip).lower()}, but texts are {'' if not strip else 'not '}lower-cased, "
+        "which is not supported: both are done here, or neither",
     )
     return lower
 
 
 SETTINGS = "tokenizer_config.json"
 WHOLE = "tokenizer.json"
-_OTHER = "this is another model's tokenizer: put the right one there, or correct config.json"
+_OTHER = "the tokenizer is another model's: put the right one there, or correct config.json"
 _ROLES = ("bos", "eos", "pad")
 
 
@@ -274,7 +271,7 @@ def with_end(
     where: Path,
     notes: list[str],
 ) -> Tokenizer:
-    """The tokenizer with its end of text known by our name for it; `config`: config.json, `settings`:
+    """The tokenizer with its end-of-text token under our name. `config`: config.json, `settings`:
     tokenizer_config.json, `rows`: of the model's token table."""
     for role in _ROLES:
         _check_role(tokenizer, role, config.get(f"{role}_token_id"), _name(settings.get(f"{role}_token")), rows, where)
@@ -285,10 +282,10 @@ def with_end(
     known = name if name in tokenizer.specials else by_id.get(said) if isinstance(said, int) else None
     if known is None:
         return tokenizer
-    notes.append(f"{where}: {known} ends a text there, and is called {END} here")
+    notes.append(f"{where}: its end-of-text token {known} is called {END} here")
     begins = _name(settings.get("bos_token"))
     if begins in tokenizer.specials and begins != known:
-        notes.append(f"{where}: {begins} begins a text there; here {END} stands between texts")
+        notes.append(f"{where}: {begins} begins a text there; here {END} separates texts")
     data = json.loads(tokenizer.to_json())
     data["specials"] = [END if name == known else name for name in data["specials"]]
     return tokenizer_from_json(json.dumps(data), "the tokenizer")
@@ -297,10 +294,10 @@ def with_end(
 def _check_role(tokenizer: Tokenizer, role: str, said: Any, name: str | None, rows: int, where: Path) -> None:
     key = f"{role}_token_id"
     if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said < rows:
-        return  # beyond the table: a default that was never set
-    for token in (name, END)[: 1 if role == "pad" else 2]:  # a padding is often any id at all: it is never looked at
+        return  # outside the table: a default that was never set
+    for token in (name, END)[: 1 if role == "pad" else 2]:  # padding may have any id, since it is never looked at
         own = tokenizer.specials.get(token or "", said)
-        refuse_if(own != said, f"{where}: {token} is id {own}, but config.json has {key} {said}; {_OTHER}")
+        refuse_if(own != said, f"{where}: {token} has id {own}, but config.json has {key} {said}; {_OTHER}")
     if role != "pad" and said not in tokenizer.specials.values():
         what = f"the piece {tokenizer.piece(said)!r}" if said < tokenizer.size else "beyond the vocabulary"
         raise UserError(f"{where}: config.json has {key} {said}, which is {what}, not a special token; {_OTHER}")
@@ -313,25 +310,24 @@ def _name(value: Any) -> str | None:
 
 
 def check_added(folder: Path) -> None:
-    """Refuses tokens that were added as ordinary text: there a text that spells one has its id, here it has not."""
+    """Refuses tokens that were added as ordinary text: there, text that spells one gets its id, but not here."""
     listed = json_in(folder / WHOLE).get("added_tokens")
     decoder = object_of(json_in(folder / SETTINGS).get("added_tokens_decoder"))
     for name, entries in ((WHOLE, listed if isinstance(listed, list) else []), (SETTINGS, list(decoder.values()))):
         words = [one.get("content") for one in entries if isinstance(one, dict) and one.get("special") is False]
         refuse_if(
             words,
-            f"{folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which "
-            "cannot be read: texts that spell it would get other ids here; import a folder whose added tokens "
-            "are special",
+            f"{folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which is not "
+            "supported: texts that spell it would get other ids here; import a folder whose added tokens are special",
         )
 
 
 def note_begin(folder: Path, notes: list[str]) -> None:
-    """Says if the tokenizer puts a token before every text by itself, which ours does not."""
+    """Adds a note if the tokenizer puts special tokens around every text by itself, which ours does not."""
     step = object_of(json_in(folder / WHOLE).get("post_processor"))
     template = step.get("type") == "TemplateProcessing" and "SpecialToken" in str(step)
     if template or json_in(folder / SETTINGS).get("add_bos_token") is True:
         notes.append(
-            f"{folder}: its tokenizer puts special tokens round every text by itself; here {END} stands before "
-            "a document and nothing else is added, so the ids of a text alone differ by them"
+            f"{folder}: its tokenizer adds special tokens to every text; here only {END} is added, before a document, "
+            "so the ids of a text differ by these tokens"
         )

@@ -1,16 +1,16 @@
-"""Reading weights that others wrote, without running anything of theirs.
+"""Reads weights that others wrote, without running any of their code.
 
-safetensors (one file, or pieces named by an index) is the safe way. Pickled weights (`.bin`, `.pt`, `.ckpt`) can run
-any code when they are loaded, so they are refused; `allow_pickle` reads them with torch's restricted loader, which
-makes tensors and plain containers and nothing else.
+safetensors (one file, or several named by an index) is the safe format. Pickled weights (`.bin`, `.pt`, `.ckpt`) can
+run code when they are loaded, so they are refused. `allow_pickle` reads them with torch's restricted loader, which
+creates only tensors and plain containers.
 
-The tensors of a Hugging Face folder by a table of names: taken one after the other, each checked, none left over.
+`FolderTensors` takes the tensors of a Hugging Face folder by a table of names: one after the other, each checked, none
+left over.
 
-Heads of fine-tuned models as `transformers` has them, by the tables in `systems/hub_names.py`.
-
-A head is a few named parameters, whatever the task: `head`, for some a `dense` layer before it. A task that reads every
-token (tags, spans) is exported by the same function as one that reads a whole text; it needs `kind`, its parameters
-under these names, and in [task] the labels.
+`head_of` and `head_tensors` write heads of fine-tuned models in transformers' format, by the tables in
+`systems/hub_names.py`. A head is a few named parameters, whatever the task: `head`, and for some a `dense` layer before
+it. A task over tokens (tags, spans) is exported by the same function as one over whole texts; it needs `kind`, its
+parameters under these names, and the labels in [task].
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 INDEX = "model.safetensors.index.json"
 WEIGHTS = "model.safetensors"
 PICKLE = "pytorch_model.bin"
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # what weights may be stored as
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # number formats of weights that can be read
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file with one JSON object in it."""
+    """The JSON object in a file."""
     data = any_json(path)
     refuse_if(not isinstance(data, dict), f"{path}: must hold one JSON object; get the file again")
     return data
 
 
 def any_json(path: Path) -> Any:
-    refuse_if(not path.exists(), f"{path}: missing; the folder is not whole")
+    refuse_if(not path.exists(), f"{path}: missing; the folder is incomplete")
     refuse_if(
         not path.is_file() or path.stat().st_size > _MAX_JSON,
         f"{path}: not a file of JSON, or one larger than 500 MB; get the file again",
@@ -69,8 +69,8 @@ def read_weights(folder: Path, allow_pickle: bool = False) -> tuple[dict[str, Te
     refuse_if(not pickles, f"{folder}: no weights here; it needs {WEIGHTS} or {INDEX}")
     refuse_if(
         not allow_pickle,
-        f"{pickles[0]}: pickled weights can run code when they are loaded, so they are refused; convert them to "
-        "safetensors where you trust them, or read them with the restricted loader by --allow-pickle",
+        f"{pickles[0]}: pickled weights can run code when they are loaded, so they are refused; if you trust them, "
+        "convert them to safetensors, or read them with the restricted loader (--allow-pickle)",
     )
     whole = folder / PICKLE if (folder / PICKLE).is_file() else pickles[0]
     names = ", ".join(path.name for path in pickles[:4])
@@ -89,11 +89,11 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         with path.open("rb") as file:
             refuse_if(
                 int.from_bytes(file.read(8), "little") > _MAX_HEADER,
-                f"{path}: refused: the header is larger than 100 MB; get the file again",
+                f"{path}: refused: its header is larger than 100 MB; get the file again",
             )
         return load_file(path)
     except (SafetensorError, ValueError, OverflowError, OSError) as error:
-        raise UserError(f"{path}: not a whole safetensors file ({error}); get the file again") from None
+        raise UserError(f"{path}: not a complete safetensors file ({error}); get the file again") from None
 
 
 def _read_pieces(folder: Path) -> dict[str, Tensor]:
@@ -110,13 +110,13 @@ def _read_pieces(folder: Path) -> dict[str, Tensor]:
         refuse_if(not there, f"{folder / name}: missing, though {INDEX} names it; get the file again")
         tensors |= read_safetensors(folder / name)
     for name, file in names.items():
-        lost = f"{folder / file}: {name} is not in it, though {INDEX} says so; get the file again"
+        lost = f"{folder / file}: does not contain {name}, though {INDEX} says so; get the file again"
         refuse_if(name not in tensors, lost)
     return tensors
 
 
 def _is_plain(value: object) -> bool:
-    """A tensor that has all of its numbers: one that repeats a few by its strides could fill any memory."""
+    """Whether a tensor has all of its numbers: one that repeats a few through its strides could fill any memory."""
     if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
         return False
     return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
@@ -125,21 +125,21 @@ def _is_plain(value: object) -> bool:
 def _read_pickle(path: Path) -> dict[str, Tensor]:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of what the restricted loader may not know; it refuses that
+            warnings.simplefilter("ignore")  # about types that the restricted loader may not know; it refuses those
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except MemoryError:
         raise
-    except Exception as error:  # a malformed stream breaks the loader in any of a dozen ways; none of them runs it
+    except Exception as error:  # a malformed stream breaks the loader in many ways; none of them runs code
         found = re.search(r"GLOBAL (\S+)", str(error))
         reason = f"it asks for {found[1]}" if found else "it is not a plain file of tensors"
         raise UserError(
-            f"{path}: refused by the restricted loader, which makes tensors only: {reason}; nothing in it was run"
+            f"{path}: refused by the restricted loader, which creates tensors only: {reason}; no code in it was run"
         ) from None
     if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
         loaded = loaded["state_dict"]
     refuse_if(
         not isinstance(loaded, dict) or not all(_is_plain(value) for value in loaded.values()),
-        f"{path}: does not hold a dictionary of plain tensors; give the weights alone",
+        f"{path}: does not contain a dictionary of plain tensors; give the weights alone",
     )
     return {str(name): tensor for name, tensor in loaded.items()}
 
@@ -151,8 +151,8 @@ def parts_of(theirs: Theirs) -> tuple[str, ...]:
     return (theirs,) if isinstance(theirs, str) else theirs
 
 
-_TABLE = "not the token table, and an output table of its own cannot be read"
-_BIAS = "no copy of the head's bias, and cannot be read beside it"
+_TABLE = "differs from the token table, and a separate output table is not supported"
+_BIAS = "differs from the head's bias, which is not supported"
 
 
 class FolderTensors:
@@ -165,13 +165,13 @@ class FolderTensors:
         self.names, self.model, self.where = names, model, where
 
     def present(self, wanted: Mapping[str, Theirs]) -> dict[str, Theirs]:
-        """`wanted` without the parts that a folder may lack and of which this one has nothing."""
+        """`wanted` without the optional parts of which this folder has nothing."""
         there = [ours for ours, theirs in wanted.items() if any(name in self.left for name in parts_of(theirs))]
         lacking = tuple(start for start in self.names.absent if not any(ours.startswith(start) for ours in there))
         return {ours: theirs for ours, theirs in wanted.items() if not ours.startswith(lacking)}
 
     def take(self, ours: str, theirs: Theirs, shape: list[int]) -> Tensor:
-        """One of our parameters; a key or shape that does not fit is named as the file has it."""
+        """One of our parameters. Errors about a key or shape use the file's own name."""
         parts = parts_of(theirs)
         transposed = self.names.is_transposed(ours)
         wanted = [shape[0] // len(parts), *shape[1:]]
@@ -186,7 +186,7 @@ class FolderTensors:
         if tensor is None:
             raise UserError(f"{self.where}: {shown} is missing; get the file again")
         own, kind = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
-        refuse_if(own != shape, f"{self.where}: {shown} has shape {own}, where config.json needs {shape}")
+        refuse_if(own != shape, f"{self.where}: {shown} has shape {own}, but config.json needs {shape}")
         refuse_if(
             tensor.dtype not in FLOATS,
             f"{self.where}: {shown} is {kind}, not float32, float16 or bfloat16; get the file again",
@@ -194,12 +194,12 @@ class FolderTensors:
         tensor = tensor.float()
         refuse_if(
             not bool(torch.isfinite(tensor).all()),
-            f"{self.where}: {shown} holds numbers that are not finite; get the file again",
+            f"{self.where}: {shown} holds non-finite numbers; get the file again",
         )
         return tensor
 
     def finish(self, weights: Mapping[str, Tensor]) -> None:
-        """Nothing may be left over but what repeats one of `weights`, is no weight, or is of no use here."""
+        """UserError for leftover tensors, except copies of `weights`, buffers, and tensors not used here."""
         for copy, ours in self.names.copies.items():
             if ours in weights and copy in self.left:
                 same = torch.equal(self.left.pop(copy).float(), weights[ours])
@@ -209,13 +209,13 @@ class FolderTensors:
         left = [self.written[name] for name in sorted(of_use) if not name.endswith(self.names.empty)]
         refuse_if(
             left,
-            f"{self.where}: {''.join(left[:1])} has no place in {self.names.language_model} of the shape in "
-            "config.json; get both again, or save the language model without other heads",
+            f"{self.where}: {''.join(left[:1])} does not belong to {self.names.language_model} with the shape in "
+            "config.json; get both files again, or save the language model without other heads",
         )
 
 
 def by_their_names(weights: Mapping[str, Tensor], names: HubNames, model: ModelConfig) -> dict[str, Tensor]:
-    """The trunk's weights as a folder has them; those that are not in `weights` are left out."""
+    """The trunk's weights under a folder's names; those not in `weights` are left out."""
     tensors: dict[str, Tensor] = {}
     for ours, theirs in names.names(model.layers).items():
         if ours not in weights:
@@ -224,7 +224,7 @@ def by_their_names(weights: Mapping[str, Tensor], names: HubNames, model: ModelC
         parts = parts_of(theirs)
         for name, part in zip(parts, whole.chunk(len(parts))):
             shape = names.shape_of(ours, model) or part.shape
-            # A file holds no views of one tensor.
+            # A file cannot hold views of one tensor.
             tensors[names.whole(ours, name)] = (part.clone() if len(parts) > 1 else part).reshape(shape).contiguous()
     return tensors
 
@@ -237,17 +237,17 @@ _READ = {  # by `transfer.pooling`
 
 
 def head_of(model: SavedModel, names: HubNames) -> HubHead:
-    """Their head for the task of this model; UserError if they have none that is the same function."""
+    """Their head for this model's task; UserError if they have no equivalent one."""
     task: Any = model.task
     refuse_if(
         model.finetuned.transfer.model != "linear",
-        "the task's own model (transfer.model=recurrent) has no counterpart in transformers; fine-tune with "
-        "--set transfer.model=linear to export",
+        "a task model (transfer.model=recurrent) has no counterpart in transformers; fine-tune with --set "
+        "transfer.model=linear to export",
     )
     head = names.heads.get(task.kind)
     if head is None or model.task_config.arrangement not in names.heads:
         what = f"{task.kind} of pairs" if head else task.kind
-        raise UserError(f"transformers has no head for {what}; it has for {', '.join(names.heads)}")
+        raise UserError(f"transformers has no head for {what}; it has heads for {', '.join(names.heads)}")
     pooling, hidden = getattr(task, "pooling", ""), getattr(task, "dense", None) is not None
     settings = []
     if head.pooling and pooling != head.pooling:
@@ -257,7 +257,7 @@ def head_of(model: SavedModel, names: HubNames) -> HubHead:
     if settings:
         read = _READ.get(pooling, "each token's state") + (" through a tanh layer" if hidden else "")
         raise UserError(
-            f"the head of this model reads {read}, and transformers' reads {head.reads or 'each state as it is'}; "
+            f"the head of this model reads {read}, but transformers' reads {head.reads or 'each state as it is'}; "
             f"fine-tune with {' '.join(settings)} to export"
         )
     return head
@@ -266,7 +266,7 @@ def head_of(model: SavedModel, names: HubNames) -> HubHead:
 def head_tensors(
     model: SavedModel, names: HubNames, head: HubHead, weights: dict[str, Tensor]
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The head by their names, and what config.json says about it. A bias that their head does not have goes into the
+    """The head under their names, and its settings for config.json. A bias that their head lacks is folded into the
     trunk's `weights`."""
     task: Any = model.task
     config = model.task_config
@@ -284,8 +284,8 @@ def head_tensors(
 
 
 def _folded(weight: Tensor, bias: Tensor) -> Tensor:
-    """Their head for labels is a matrix W without a bias on the last token's state. Ours has a bias c; since W has full
-    row rank there is a d with W d = c, and d goes into the vector that is added last before the head."""
+    """Their head for labels is a matrix W without a bias on the last token's state. Ours has a bias c. Since W has full
+    row rank, there is a d with W d = c, and d is added to the last vector that is added before the head."""
     shift = torch.linalg.lstsq(weight, bias[:, None]).solution[:, 0]
     refuse_if(
         not torch.allclose(weight @ shift, bias, atol=1e-6, rtol=1e-6),

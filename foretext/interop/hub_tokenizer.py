@@ -1,12 +1,13 @@
-"""Tokenizers in and out of a Hugging Face folder.
+"""Tokenizers to and from a Hugging Face folder.
 
-Out: `tokenizer.json` for the `tokenizers` library, and beside it our own file, so that what comes back in is exactly
-what went out. In: our own file if it is there, else `vocab.json` and `merges.txt`, else `tokenizer.json`, else BERT's
-`vocab.txt` or ALBERT's `spiece.model`.
+Export: `tokenizer.json` for the `tokenizers` library, and beside it our own file, so that a later import restores
+exactly what was exported. Import: our own file if present, else `vocab.json` and `merges.txt`, else `tokenizer.json`,
+else BERT's `vocab.txt` or ALBERT's `spiece.model`.
 
-What that library can express is written so that ids agree: byte-level BPE and WordPiece wholly, unigram pieces but for
-some numbers (`hub_pieces.py`); GPT's character BPE behind the splitter `rules`, except where ftfy repairs broken text.
-spaCy's rules it cannot express: those runs get `rules` there, and a note says that ids will differ.
+The export gives the same ids wherever that library allows it: for byte-level BPE and WordPiece always; for unigram
+pieces except some numbers (`hub_pieces.py`); for GPT's character BPE with the splitter `rules`, except where ftfy
+repairs broken text. The library cannot express spaCy's rules: such runs get `rules` there, and a note says that ids
+will differ.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ from foretext.text.tokenizers.unigram import Unigram
 from foretext.text.tokenizers.wordpiece import WordPiece
 
 OWN = "foretext_tokenizer.json"
-MOST_UNUSED = 127  # rows that others append so that a table's height is a round number
-# What a masked system's special tokens are for, as tokenizer_config.json has it, and the names that they have.
+MOST_UNUSED = 127  # rows that others append to round up a table's height
+# The purposes of a masked system's special tokens, as in tokenizer_config.json, and their names.
 ROLES = {
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
@@ -62,16 +63,16 @@ ROLES = {
     "mask": ("[MASK]", "<mask>"),
     "unk": ("[UNK]", "<unk>"),
 }
-_CURLY = {"ʼ": "'", "‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"'}  # as ftfy has
+_CURLY = {"ʼ": "'", "‘": "'", "’": "'", "‚": "'", "‛": "'", "“": '"', "”": '"', "„": '"', "‟": '"'}  # as ftfy does
 
 
 def name_of(tokenizer: Tokenizer, role: str) -> str | None:
-    """The special token that a vocabulary has for one of `ROLES`."""
+    """A vocabulary's special token for one of `ROLES`."""
     return next((name for name in ROLES[role] if name in tokenizer.specials), None)
 
 
 def special_of(tokenizer: Tokenizer, role: str) -> int | None:
-    """The id of the special token for one of `ROLES`, or of the `end` of a document."""
+    """The id of the special token for one of `ROLES`, or for the `end` of a document."""
     return tokenizer.end if role == "end" else tokenizer.specials.get(name_of(tokenizer, role) or "")
 
 
@@ -81,10 +82,10 @@ def special_of(tokenizer: Tokenizer, role: str) -> int | None:
 def tokenizer_files(
     tokenizer: Tokenizer, context: int, delimited: bool, framed: FramedLayout | None = None
 ) -> tuple[dict[str, bytes], list[str]]:
-    """Files by name, and what a user must know. `delimited`: texts get start, delimiter and extract tokens, as
-    fine-tuning gave them. `framed`: they get a masked system's, which it always has."""
+    """Files by name, and notes for the user. `delimited`: texts get start, delimiter and extract tokens, as in
+    fine-tuning. `framed`: they get a masked system's tokens, as always."""
     whole, notes = _library(tokenizer)
-    # Where a word's space is its own, so is a blank's.
+    # If pieces include their space, so does the blank.
     blank = name_of(tokenizer, "mask") if tokenizer.lossless else None
     whole.add_special_tokens(
         [AddedToken(name, special=True, normalized=False, lstrip=name == blank) for name in tokenizer.specials]
@@ -116,9 +117,9 @@ def _library(tokenizer: Tokenizer) -> tuple[tokenizers.Tokenizer, list[str]]:
     if not isinstance(tokenizer, CharBPE):
         raise UserError("a vocabulary of words has no counterpart in transformers to export to")
     note = (
-        "tokenizer.json cannot hold spaCy's rules: there the words are split by simpler ones, so ids will differ"
+        "tokenizer.json cannot express spaCy's rules: words are split by simpler rules there, so ids will differ"
         if tokenizer.splitter == "spacy"
-        else "tokenizer.json cannot hold ftfy: ids agree except where ftfy repairs broken text"
+        else "tokenizer.json cannot include ftfy: ids agree except where ftfy repairs broken text"
     )
     return _character_level(tokenizer), [note]
 
@@ -143,19 +144,19 @@ def _frame(tokenizer: Tokenizer, framed: FramedLayout) -> processors.TemplatePro
 
 def _settings(tokenizer: Tokenizer, context: int, framed: FramedLayout | None) -> dict[str, Any]:
     """tokenizer_config.json."""
-    inputs = ["input_ids", "attention_mask"]  # some versions would add token types, which are weights of GPT
+    inputs = ["input_ids", "attention_mask"]  # some versions would add token types, which would become weights of GPT
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
         "model_input_names": inputs if framed is None or not framed.segments else [*inputs, "token_type_ids"],
     }
-    if framed is not None:  # there a blank is written as text, so special tokens in a text are what they spell
+    if framed is not None:  # blanks are written as text there, so text may spell special tokens
         if framed.at_end:
             settings["padding_side"] = "left"  # their classes read the last column
         named = {f"{role}_token": name_of(tokenizer, role) for role in ROLES}
         return settings | {role: name for role, name in named.items() if name is not None}
-    settings["split_special_tokens"] = True  # text that spells a special token is text, here and there
+    settings["split_special_tokens"] = True  # text that spells a special token is ordinary text, there as here
     if END in tokenizer.specials:
         settings |= {"eos_token": END, "bos_token": END}
     if tokenizer.unknown is not None:
@@ -166,7 +167,7 @@ def _settings(tokenizer: Tokenizer, context: int, framed: FramedLayout | None) -
 
 
 def padding_of(tokenizer: Tokenizer) -> str | None:
-    """A special that can stand for padding: never the last of a sequence that is scored."""
+    """A special token for padding; it must not be the last token of a scored sequence."""
     return next((name for name in (*ROLES["pad"], END, START) if name in tokenizer.specials), None)
 
 
@@ -179,7 +180,7 @@ def _byte_level(tokenizer: ByteBPE) -> tokenizers.Tokenizer:
 
 
 def _ftfy_table() -> dict[str, str]:
-    """Characters that ftfy always writes otherwise: quotation marks, full-width and half-width forms, ligatures."""
+    """Characters that ftfy always replaces: quotation marks, full-width and half-width forms, ligatures."""
     from ftfy.chardata import LIGATURES, WIDTH_MAP
 
     table = {chr(code): text for code, text in (WIDTH_MAP | LIGATURES).items()}
@@ -195,7 +196,7 @@ def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
     replaced = [normalizers.Replace(old, new) for old, new in (_ftfy_table() | DASHES).items()]
     replaced.append(normalizers.Replace(Regex("\r\n?|\u2028|\u2029|\u0085"), "\n"))
     breaks = normalizers.Replace(Regex(r"\s*\n\s*"), "\n")
-    sigma = normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς")  # as Python lower-cases a word's last one
+    sigma = normalizers.Replace(Regex(r"(?<=\p{L})Σ(?!\p{L})"), "ς")  # Python lower-cases a word's last sigma like this
     whole.normalizer = normalizers.Sequence(
         [*replaced, normalizers.NFC(), normalizers.Strip(), breaks, sigma, normalizers.Lowercase()]
     )
@@ -220,7 +221,7 @@ def read_tokenizer(
     notes: list[str],
 ) -> Tokenizer:
     """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
-    system. What a user must know about it is put into `notes`."""
+    system. `notes` collects what the user must know."""
     own = (folder / OWN).is_file()
     if not own:
         check_added(folder)
@@ -233,23 +234,25 @@ def read_tokenizer(
     if not own:
         note_begin(folder, notes)
         if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
-            notes.append(f"{where}: words are split by spaCy's rules, as GPT was trained; transformers splits simply")
+            notes.append(
+                f"{where}: words are split by spaCy's rules, as in GPT's training; transformers uses simpler rules"
+            )
     return with_end(tokenizer, config, json_in(folder / SETTINGS), rows, where, notes).with_specials(unused)
 
 
 def _check_pieces(tokenizer: Tokenizer, names: HubNames, rows: int, where: Path) -> None:
-    """Refuses a tokenizer that lacks special tokens, or that is not of a token table with so many rows."""
+    """Refuses a tokenizer that lacks special tokens, or whose size does not match the token table."""
     missing = [name for name in names.needs if name not in tokenizer.specials]
     refuse_if(
         missing,
-        f"{where}: no {', '.join(missing)} in it, which {names.model_type} needs; this is another model's "
-        "tokenizer: put the right one there",
+        f"{where}: has no {', '.join(missing)}, which {names.model_type} needs; the tokenizer is another model's: put "
+        "the right one there",
     )
     unused = rows - tokenizer.size
     refuse_if(
         not 0 <= unused <= MOST_UNUSED or (unused and rows % 8),
-        f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; this is another model's "
-        "tokenizer: put the right one there",
+        f"{where}: {tokenizer.size:,} pieces, but the model's table has {rows:,} rows; the tokenizer is another "
+        "model's: put the right one there",
     )
 
 
@@ -259,11 +262,11 @@ def _check_roles(
     """Refuses a tokenizer whose special tokens have other ids than config.json says."""
     for key, role in ids.items():
         said, own = config.get(key), special_of(tokenizer, role)
-        known = isinstance(said, int) and 0 <= said < rows  # beyond the table: a default that was never set
+        known = isinstance(said, int) and 0 <= said < rows  # outside the table: a default that was never set
         refuse_if(
             known and own not in (None, said),
-            f"{where}: {name_of(tokenizer, role)} is id {own}, but config.json has {key} {said}; this is another "
-            "model's tokenizer: put the right one there",
+            f"{where}: {name_of(tokenizer, role)} has id {own}, but config.json has {key} {said}; the tokenizer is "
+            "another model's: put the right one there",
         )
 
 
@@ -281,13 +284,13 @@ def _read(folder: Path, kinds: tuple[str, ...]) -> tuple[Tokenizer, Path]:
         return unigram_of_file(folder), folder / SPM
     files = {"BPE": "vocab.json and merges.txt", "WordPiece": LINES, "Unigram": SPM}
     needed = ", or ".join([*(files[kind] for kind in kinds), WHOLE])
-    raise UserError(f"{folder}: no tokenizer here; it needs {needed}")
+    raise UserError(f"{folder}: it has no tokenizer; it needs {needed}")
 
 
 def _of_vocabulary(folder: Path) -> Tokenizer:
-    """vocab.json and merges.txt, and what was added to them later."""
+    """vocab.json and merges.txt, and tokens that were added later."""
     ids = read_vocabulary(folder / "vocab.json", MOST_GAPS)
-    gaps = 0 if any(piece.endswith(WORD_END) for piece in ids) else MOST_GAPS  # which only byte-level BPE fills
+    gaps = 0 if any(piece.endswith(WORD_END) for piece in ids) else MOST_GAPS  # only byte-level BPE fills gaps
     splitter, whole = "spacy", folder / WHOLE
     if whole.is_file():
         data = read_json(whole)
@@ -298,7 +301,7 @@ def _of_vocabulary(folder: Path) -> Tokenizer:
     settings = folder / SETTINGS
     refuse_if(
         json_in(settings).get("add_prefix_space") is True,
-        f"{settings}: add_prefix_space is true, which cannot be read: here a text begins as it is",
+        f"{settings}: add_prefix_space is true, which is not supported: here nothing is added before a text",
     )
     return _of_pieces(ids, read_merges(folder / "merges.txt"), splitter, str(folder))
 
@@ -312,14 +315,14 @@ def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], splitter: str
 def _of_library(path: Path, kinds: tuple[str, ...]) -> Tokenizer:
     data = read_json(path)
     kind = _kind_of(data.get("model"))
-    refuse_if(kind not in kinds, f"{path}: only {' and '.join(kinds)} vocabularies can be read for this system")
+    refuse_if(kind not in kinds, f"{path}: only {' and '.join(kinds)} vocabularies are supported for this system")
     if kind == "WordPiece":
         return wordpiece_of_library(data, path)
     return unigram_of_library(data, path) if kind == "Unigram" else _of_merges(data, path)
 
 
 def _kind_of(model: Any) -> str | None:
-    """The kind of a model in the library; older files do not say it."""
+    """The kind of a model in the library; older files do not name it."""
     if not isinstance(model, dict):
         return None
     merged = "WordPiece" if "max_input_chars_per_word" in model else "BPE"
@@ -341,22 +344,22 @@ def _of_merges(data: Mapping[str, Any], path: Path) -> Tokenizer:
 
 
 def _splitter_of(data: Mapping[str, Any], ids: Mapping[str, int], path: Path) -> str:
-    """How tokenizer.json cuts text: one of our two ways for words that end in a mark; otherwise GPT-2's, or it is
-    refused."""
+    """How tokenizer.json splits text: one of our two ways for words that end in a mark; otherwise it must be
+    GPT-2's."""
     if not any(piece.endswith(WORD_END) for piece in ids):
         _check_byte_level(data, path)
     return "rules" if json.dumps(PUNCTUATION) in json.dumps(data.get("pre_tokenizer")) else "spacy"
 
 
 def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
-    """Only GPT-2's own way to cut text can be read; another would give other ids without a word."""
+    """Only GPT-2's way to split text is supported; another would silently give other ids."""
     refuse_if(
         data.get("normalizer") is not None,
-        f"{path}: it has a normalizer, which cannot be read: here byte-level BPE takes text as it is",
+        f"{path}: it has a normalizer, which is not supported: byte-level BPE takes text unchanged",
     )
     splitter = object_of(data.get("pre_tokenizer"))
     plain = splitter.get("type") == "ByteLevel" and splitter.get("use_regex", True) is True
     refuse_if(
         not plain or splitter.get("add_prefix_space") is not False,
-        f"{path}: its pre_tokenizer is not GPT-2's (ByteLevel, no space before the text), which alone can be read",
+        f"{path}: its pre_tokenizer is not GPT-2's (ByteLevel, no space before the text), the only one supported",
     )

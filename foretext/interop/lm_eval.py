@@ -1,5 +1,5 @@
-"""Our models under lm-evaluation-harness: `foretext lm-eval --model_args run=RUN --tasks …` hands over to its command
-line, with one class more among its models. Log-likelihoods are those of `foretext prompt`."""
+"""Our models under lm-evaluation-harness: `foretext lm-eval --model_args run=RUN --tasks …` runs its command line with
+our class added to its models. Log-likelihoods are those of `foretext prompt`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from foretext.text.tokenizers.base import END
 
 NAME = "foretext"
 _SAID_ELSEWHERE = {"--config", "-C", "--help", "-h"}
-_MOST_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first that is given
+_MOST_TOKENS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # the first one given counts
 _DECODING = {*_MOST_TOKENS, "until", "do_sample", "temperature", "top_k", "top_p", "repetition_penalty", "num_beams"}
 
 
 def run_harness(arguments: Sequence[str]) -> None:
-    """The harness's own command line, with our model registered."""
+    """Runs the harness's own command line, with our model registered."""
     given = list(arguments)
     if _is_about_a_run(given):
         refuse_if(not any("run=" in word for word in given), "lm-eval needs a run: --model_args run=RUN")
@@ -40,21 +40,21 @@ def run_harness(arguments: Sequence[str]) -> None:
     before, sys.argv = sys.argv, ["lm-eval", *given]
     try:
         cli_evaluate()
-    except (ValueError, FileNotFoundError) as error:  # how it says that a task, an option or a file is wrong
+    except (ValueError, FileNotFoundError) as error:  # the harness's errors for a wrong task, option or file
         raise UserError(f"lm-evaluation-harness: {str(error).strip() or type(error).__name__}") from None
     finally:
         sys.argv = before
 
 
 def _is_about_a_run(words: Sequence[str]) -> bool:
-    """Whether an evaluation is asked for without saying of which kind of model."""
+    """Whether an evaluation is requested without a kind of model."""
     if not words or words[0] in ("ls", "validate") or _SAID_ELSEWHERE.intersection(words):
         return False
     return not any(word == "--model" or word.startswith(("--model=", "-M")) for word in words)
 
 
 def register() -> None:
-    """Puts our class among the harness's models; once."""
+    """Adds our class to the harness's models, once."""
     import lm_eval.models  # noqa: F401  its own models, which it loads only while it knows of none
     from lm_eval.api.model import LM
     from lm_eval.api.registry import get_model, register_model
@@ -75,7 +75,7 @@ def register() -> None:
         ) -> None:
             super().__init__()
             refuse_if(run is None, "lm-eval needs a run: --model_args run=RUN")
-            refuse_if(others, f"--model_args: there is no {', '.join(others)} for a run; it takes run=RUN")
+            refuse_if(others, f"--model_args: a run has no {', '.join(others)}; it takes run=RUN")
             self.model = _load(str(run), str(device or "auto"))
 
         def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
@@ -90,14 +90,14 @@ def register() -> None:
 
 
 def _load(run: str, device: str) -> SavedModel:
-    # The harness asks for the first CUDA device unless its user asks for another.
+    # By default the harness chooses the first CUDA device.
     if device.startswith("cuda") and not torch.cuda.is_available():
         device = "cpu"
     model = load_model(run, choose_device(device))
     refuse_if(model.task is not None, f"{run} is fine-tuned for a task; lm-eval takes a pre-trained run")
     refuse_if(
         model.info.direction == "backward",
-        f"{run} reads from right to left, and lm-eval asks from left to right: foretext prompt {run} FILE",
+        f"{run} reads from right to left, but lm-eval asks from left to right; use foretext prompt {run} FILE",
     )
     return model
 
@@ -105,9 +105,9 @@ def _load(run: str, device: str) -> SavedModel:
 def likelihoods(
     model: SavedModel, pairs: Sequence[tuple[str, str]], rows: Sequence[Hashable]
 ) -> list[tuple[float, bool]]:
-    """log P(continuation | context), and whether it is the greedy one. `rows`: which row each pair is of. A row's
-    continuations of one context are scored together, with one border, wherever they stand: the harness asks for
-    them one by one, but they are compared with each other."""
+    """log P(continuation | context), and whether it is the greedy continuation. `rows`: the row of each pair. The
+    harness asks for continuations one by one but compares those of a row, so all continuations of one row and context
+    are scored together, with one border."""
     groups: dict[tuple[Hashable, str], list[int]] = {}
     for number, (row, (context, _)) in enumerate(zip(rows, pairs, strict=True)):
         groups.setdefault((row, context), []).append(number)
@@ -123,13 +123,13 @@ def likelihoods(
 
 
 def rolling(model: SavedModel, texts: Sequence[str]) -> list[float]:
-    """The log-likelihood of whole texts, in windows as the harness cuts them: each token is predicted once, after
-    one token at least; the last window is as long as the others, and only what is new in it counts. A model that
-    reads on for ever has one window."""
+    """The log-likelihood of whole texts, in the harness's windows: each token is predicted once, after at least one
+    token. The last window is as long as the others, and only its new tokens count. A model that can read on forever has
+    one window."""
     _, context = reader_of(model, "the likelihood of a text")
     refuse_if(
         model.tokenizer.end is None,
-        f"the likelihood of a whole text begins after {END}, which this vocabulary does not have",
+        f"the likelihood of a whole text needs {END} before it, which this vocabulary does not have",
     )
     queries, owners = [], []
     for number, text in enumerate(texts):
@@ -158,11 +158,11 @@ def written(model: SavedModel, requests: Sequence[tuple[str, dict[str, Any]]]) -
 
 
 def _sampling(settings: dict[str, Any]) -> Sampling:
-    """The harness's settings of one request, as it understands them itself."""
+    """The sampling settings of one request, with the harness's meaning."""
     unknown = min(settings.keys() - _DECODING, default=None)
     known, beams = ", ".join(sorted(_DECODING)), settings.get("num_beams", 1)
-    refuse_if(unknown is not None, f"generation_kwargs: {unknown} is not known here; there are {known}")
-    refuse_if(beams != 1, f"generation_kwargs: num_beams is {beams!r}, and only 1 is known here")
+    refuse_if(unknown is not None, f"generation_kwargs: {unknown} is not supported; supported: {known}")
+    refuse_if(beams != 1, f"generation_kwargs: num_beams is {beams!r}, but only 1 is supported")
     most = next((settings[name] for name in _MOST_TOKENS if settings.get(name) is not None), 256)
     temperature = 0.0 if settings.get("do_sample") is False else float(settings.get("temperature") or 0.0)
     until = settings.get("until") or ()

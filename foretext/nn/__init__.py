@@ -1,1 +1,1 @@
-"""The parts that systems are built of: attention, transformer blocks, losses, heads."""
+"""The parts that systems are built from: attention, transformer blocks, recurrent layers, softmaxes."""

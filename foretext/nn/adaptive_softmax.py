@@ -1,17 +1,17 @@
 """Adaptive embeddings and softmax for vocabularies of words (Grave et al. 2017; Baevski and Auli 2019; tied as in
 Transformer-XL's released code).
 
-The vocabulary, most frequent words first, is cut at `cutoffs` into a head and tails. A word of the head is predicted at
-once, among the head's words and one further class for each tail; one of a tail by the tail's class times its
-probability within the tail:
+The vocabulary, most frequent words first, is cut at `cutoffs` into a head and tails. A word of the head is predicted
+directly, among the head's words and one extra class per tail. A word of a tail has the probability of the tail's class
+times its own within the tail:
 
     P(w) = P_head(w)                               w in the head
     P(w) = P_head(tail i) · P_i(w)                 w in tail i
 
 So a step computes the few thousand logits of the head for each token, and those of a tail only for the words in it. The
-table of part i is width / divisorⁱ wide; with a divisor above 1 it is projected to the width where it is read, and
-states are projected to it where it predicts: by the same matrix, but for the head, which has one of its own. All tables
-are read and predict.
+table of part i has width / divisorⁱ. With a divisor above 1, embeddings are projected up to the full width, and states
+down to the table's width for prediction. Both projections use the same matrix, except that the head has a separate one.
+All tables serve as embeddings and as output layers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from foretext.errors import refuse_if
 from foretext.nn.fused import CHUNK_ELEMENTS, TiedSoftmax
 
-PROJECTION_STD = 0.01  # of the projections at the start
+PROJECTION_STD = 0.01  # of the initial projections
 
 
 class AdaptiveVocabulary(nn.Module):
-    """Tables of the head and the tails, read as embeddings and compared with states as a softmax."""
+    """Tables of the head and the tails, used as embeddings and as a softmax."""
 
     def __init__(self, size: int, width: int, cutoffs: tuple[int, ...], divisor: int, init_std: float) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class AdaptiveVocabulary(nn.Module):
         sizes = [end - start for start, end in zip((0, *cutoffs), self.ends)]
         self.tables = nn.ParameterList(torch.empty(n, w) for n, w in zip(sizes, widths))
         self.biases = nn.ParameterList(torch.zeros(n) for n in sizes)
-        self.tails = nn.Parameter(torch.empty(len(cutoffs), widths[0]))  # a row for each tail, in the head's softmax
+        self.tails = nn.Parameter(torch.empty(len(cutoffs), widths[0]))  # one row per tail, in the head's softmax
         self.tails_bias = nn.Parameter(torch.zeros(len(cutoffs)))
         self.projections = nn.ParameterList(torch.empty(width, w) for w in widths) if divisor > 1 else None
         self.head_projection = nn.Parameter(torch.empty(width, widths[0])) if divisor > 1 else None
@@ -65,7 +65,7 @@ class AdaptiveVocabulary(nn.Module):
         return found
 
     def _softmax(self, part: int) -> TiedSoftmax:
-        """That of a tail, over its words; for part 0 the head's, over its words and the tails."""
+        """The softmax within a tail; for part 0, that of the head over its words and the tails."""
         own = None if self.projections is None else self.projections[part] if part else self.head_projection
         before = None if own is None else partial(_projected, by_DW=own)
         if part:
@@ -87,7 +87,7 @@ class AdaptiveVocabulary(nn.Module):
         return total
 
     def logits(self, h_ND: Tensor) -> Tensor:
-        """log P of every word, [N, V]: as good as logits, and the softmax of them is P."""
+        """log P of every word, [N, V]: valid as logits, since their softmax is P."""
         head = torch.log_softmax(self._softmax(0).logits(h_ND), dim=1)
         found = [head[:, : self.ends[0]]]
         for part in range(1, len(self.ends)):
@@ -97,7 +97,7 @@ class AdaptiveVocabulary(nn.Module):
 
     @torch.no_grad()
     def token_losses(self, h_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        """−log P of each target, and the most likely word at each place, without gradients: for scoring."""
+        """−log P of each target, and the most likely word at each position, without gradients: for scoring."""
         losses, best = h_ND.new_zeros(len(h_ND)), torch.zeros_like(targets_N)
         together = max(1, CHUNK_ELEMENTS // self.ends[-1])
         for start in range(0, len(h_ND), together):
@@ -108,7 +108,7 @@ class AdaptiveVocabulary(nn.Module):
         return losses, best
 
     def grow(self, size: int) -> None:
-        """Adds words, drawn like new ones, to the last tail."""
+        """Adds randomly drawn words to the last tail."""
         more = size - self.ends[-1]
         table = nn.functional.pad(self.tables[-1].detach(), (0, 0, 0, more))
         nn.init.normal_(table[len(table) - more :], std=self.init_std)
@@ -122,7 +122,7 @@ def _projected(h_ND: Tensor, by_DW: Tensor) -> Tensor:
 
 
 def part_widths(width: int, parts: int, divisor: int) -> list[int]:
-    """Of the tables of the head and the tails."""
+    """The widths of the tables of the head and the tails."""
     return [width // divisor**part for part in range(parts)]
 
 
@@ -135,16 +135,16 @@ def adaptive_parameters(size: int, width: int, cutoffs: tuple[int, ...], divisor
 
 
 def check_cutoffs(size: int, width: int, cutoffs: tuple[int, ...], divisor: int) -> None:
-    """UserError for `model.cutoffs` and `model.divisor` of which no `AdaptiveVocabulary` can be made."""
+    """UserError for values of `model.cutoffs` and `model.divisor` that an `AdaptiveVocabulary` cannot have."""
     given = ",".join(str(cut) for cut in cutoffs)
     refuse_if(
         list(cutoffs) != sorted(set(cutoffs)) or any(cut < 1 for cut in cutoffs),
-        f"model.cutoffs={given}: give ids that rise, from 1 on",
+        f"model.cutoffs={given}: give increasing ids, from 1 on",
     )
     refuse_if(
         cutoffs and size and cutoffs[-1] >= size,
-        f"model.cutoffs={given}: the vocabulary has only {size:,} pieces; give ids below that, or "
-        "none for a plain softmax: --set model.cutoffs=",
+        f"model.cutoffs={given}: the vocabulary has only {size:,} pieces; give ids below that, or none for a plain "
+        "softmax: --set model.cutoffs=",
     )
     refuse_if(
         not cutoffs and divisor > 1,
@@ -152,5 +152,5 @@ def check_cutoffs(size: int, width: int, cutoffs: tuple[int, ...], divisor: int)
     )
     refuse_if(
         width // divisor ** len(cutoffs) < 1,
-        f"model.divisor={divisor}: nothing is left of a width of {width}",
+        f"model.divisor={divisor}: a width of {width} cannot be divided that often",
     )

@@ -1,24 +1,23 @@
-"""Padding that costs nothing: the real tokens of a batch end to end, and like lengths together for attention.
+"""Padding at no cost: the real tokens of a batch are stored end to end, and similar lengths are grouped for attention.
 
-A padded batch wastes most of its arithmetic on short sentences. A trunk therefore works on the N real tokens as one
-[N, D] matrix (embeddings, projections, norms and the feed-forward part do not care where a sequence ends) and only
-attention sees sequences, in groups of similar length. Inside a group rows are filled up at the right end with copies
-of some real row: a causal model never looks there, one that looks both ways is told not to (`Packing.hidden`), and
-nobody reads what comes out there.
+With short sentences, most of the arithmetic on a padded batch is wasted. So a trunk works on the N real tokens as one
+[N, D] matrix: embeddings, projections, norms and the feed-forward part do not depend on where a sequence ends. Only
+attention sees sequences, in groups of similar length. Within a group, rows are padded on the right with copies of a
+real row. A causal model never attends there, a bidirectional one has a mask (`Packing.hidden`), and the results there
+are not read.
 
-Positions count real tokens from the left of each row, so the side and the amount of padding change nothing.
+Positions count real tokens from the left of each row, so the side and the amount of padding have no effect.
 
 `attend` is scaled dot-product attention over these groups, causal or in both directions, with and without dropout on
-its weights. It takes the projection qkv as one tensor, [slots, 3, H, K], and gives its gradient as one tensor of the
-same layout: queries, keys and values are views of it, and nothing is stacked or copied on the way back.
+its weights. It takes the projection qkv as one tensor, [slots, 3, H, K], and returns its gradient as one tensor of the
+same layout: queries, keys and values are views of it, and the backward pass stacks or copies nothing.
 
-On a CPU without dropout the work is done by PyTorch's fused kernel. With dropout that kernel is not available and
-PyTorch falls back to a chain of full [B, H, T, T] tensors. `_DroppedAttention` computes the same function in blocks
-that stay in the cache: a few rows of a group at a time, query rows in strips, and for each strip only the keys that it
-may see, so that the masked triangle is (mostly) never computed.
+On a CPU without dropout, PyTorch's fused kernel does the work. With dropout that kernel is not available, and PyTorch
+falls back to several full [B, H, T, T] tensors. `_DroppedAttention` computes the same function in blocks that fit the
+cache: a few rows of a group at a time, queries in strips, and for each strip only the keys that it may see, so most of
+the masked triangle is never computed.
 
-A group's rows are filled up to one length. A causal model never looks there; in both directions `hidden` says where
-nothing is to be seen.
+
 
     S = Q Kᵀ / √K,   P = softmax(S + mask),   O = (P ∘ M) V        M: dropout mask, already scaled
     dV = (P ∘ M)ᵀ dO,   dP = (dO Vᵀ) ∘ M,   dS = P ∘ (dP − rowsum(dP ∘ P))
@@ -39,33 +38,32 @@ from foretext.batch import Batch
 from foretext.nn.fused import full_precision_on_cpu, keep_mask
 
 Groups = tuple[tuple[int, int, int], ...]  # (first slot, sequences, length), end to end over all slots
-Hiding = tuple[Tensor | None, ...]  # for each group what is added to the scores of its keys, [rows, 1, 1, T]: 0 or −∞
-OfRows = tuple[tuple[int, ...], ...]  # for each group a number for each of its rows
+Hiding = tuple[Tensor | None, ...]  # per group, what is added to the scores of its keys, [rows, 1, 1, T]: 0 or −∞
+OfRows = tuple[tuple[int, ...], ...]  # per group, one number for each of its rows
 WASTE = 1.25  # a group may hold at most this many times its real tokens
-GROUP_COST = 64  # tokens that one more group must save to be worth its overhead
-FEW = 0.75  # part of the tokens below which it is worth picking those that are read
+GROUP_COST = 64  # tokens that another group must save to be worth its overhead
+FEW = 0.75  # if fewer than this share of the tokens are read, picking them pays
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the real tokens of a batch are. `groups` holds (first row, rows, length) in the grouped order."""
+    """Where the real tokens of a batch are. `groups` has (first row, rows, length) in grouped order."""
 
     rows: int
     length: int
     ids_N: Tensor
     positions_N: Tensor
-    flat_N: Tensor | None  # index of each packed token in the flattened [B · T]; None if nothing is padded
+    flat_N: Tensor | None  # index of each packed token in the flattened [B · T]; None if there is no padding
     to_groups: Tensor | None  # packed index for each grouped slot
     from_groups: Tensor | None  # grouped slot of each packed token
-    groups: Groups  # none of them empty
-    lengths: OfRows  # for each group the real tokens of each of its sequences
-    members: OfRows  # for each group the rows of the batch that its sequences are
+    groups: Groups  # none of them is empty
+    lengths: OfRows  # per group, the number of real tokens of each sequence
+    members: OfRows  # per group, the batch row of each sequence
     segments_N: Tensor | None = None
     read_R: Tensor | None = None  # packed index of each token whose top state is read; None: all, or nearly all
 
     def hidden(self) -> Hiding:
-        """For each group what is added to the scores of its keys, [rows, 1, 1, T]: −∞ where a row is filled up; None
-        where none is."""
+        """Per group, what is added to the scores of its keys, [rows, 1, 1, T]: −∞ at padding; None if there is none."""
         found: list[Tensor | None] = []
         for (_, _, longest), lengths in zip(self.groups, self.lengths):
             real = torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
@@ -73,13 +71,13 @@ class Packing:
         return tuple(found)
 
     def grouped(self, x_N: Tensor) -> Tensor:
-        """The tokens' rows in the order of the groups, filled up."""
+        """The tokens' rows in grouped order, padded."""
         if self.to_groups is None or self.from_groups is None:
             return x_N
         return MoveRows.apply(x_N, self.to_groups, self.from_groups)
 
     def unpack(self, x_ND: Tensor, picked_R: Tensor | None = None) -> Tensor:
-        """Back to [B, T, D], zeros at the padding. `picked_R`: `x_ND` has only these of the packed tokens."""
+        """Back to [B, T, D], with zeros at padding. `picked_R`: `x_ND` has only these of the packed tokens."""
         places = chosen(self.flat_N, picked_R)
         return x_ND.view(self.rows, self.length, x_ND.shape[-1]) if places is None else self.spread(x_ND, places)
 
@@ -90,13 +88,13 @@ class Packing:
 
 
 def unseen(seen: Tensor) -> Tensor:
-    """What is added to scores: 0 where something may be seen, −∞ elsewhere."""
+    """What is added to scores: 0 where attention is allowed, −∞ elsewhere."""
     return torch.zeros(seen.shape, device=seen.device).masked_fill_(~seen, -torch.inf)
 
 
 def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
-    """Finds the real tokens of `batch` and sorts its sequences into groups of like length; with `kinds`, one for each
-    row, also of one kind."""
+    """Finds the real tokens of `batch` and sorts its sequences into groups of similar length; with `kinds`, one per
+    row, groups also have a single kind."""
     rows, length = batch.ids_BT.shape
     device = batch.ids_BT.device
     mask = None if batch.mask_BT is None or bool(batch.mask_BT.all()) else batch.mask_BT
@@ -132,18 +130,19 @@ def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
 
 
 def _few(read_N: Tensor) -> Tensor | None:
-    """Where it is true; None where that is nearly everywhere."""
+    """The indices of true entries; None if nearly all are true."""
     found = read_N.nonzero().squeeze(1)
     return found if len(found) < FEW * len(read_N) else None
 
 
 def _alike(kinds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Rows that stand next to each other and are of one kind."""
+    """Splits consecutive rows into runs of one kind."""
     return tuple(tuple(rows) for _, rows in itertools.groupby(range(len(kinds)), key=kinds.__getitem__))
 
 
 def _group(lengths: Sequence[int], kinds: Sequence[int] | None = None) -> tuple[Groups, OfRows, OfRows, Tensor, Tensor]:
-    """The groups, their sequences' lengths and rows, the packed index for each slot, the slot of each packed token."""
+    """The groups, their sequences' lengths and rows, the packed index for each slot, and the slot of each packed
+    token."""
     starts = list(itertools.accumulate(lengths, initial=0))
     members = _members(lengths, kinds or [0] * len(lengths))
     groups: list[tuple[int, int, int]] = []
@@ -163,8 +162,8 @@ def _group(lengths: Sequence[int], kinds: Sequence[int] | None = None) -> tuple[
 
 
 def _members(lengths: Sequence[int], kinds: Sequence[int]) -> OfRows:
-    """The rows of each group, longest first; a new group begins where filling up to the group's length would waste too
-    much, and where the kind is another."""
+    """The rows of each group, longest first. A new group begins where padding to the group's length would waste too
+    much, and where the kind changes."""
     order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: (kinds[row], -lengths[row]))
     found: list[list[int]] = []
     for row in order:
@@ -179,15 +178,15 @@ def _members(lengths: Sequence[int], kinds: Sequence[int]) -> OfRows:
 
 
 def chosen(places_N: Tensor | None, picked_R: Tensor | None) -> Tensor | None:
-    """These of the places; None: all, or each its own."""
+    """The rows at these indices; None: all, unchanged."""
     return places_N if picked_R is None else picked_R if places_N is None else places_N[picked_R]
 
 
 class MoveRows(torch.autograd.Function):
-    """x[there], with x's gradient taken by `back` instead of a scattered addition.
+    """x[there], where x's gradient is gathered by `back` instead of scattered with addition.
 
-    Valid because each row of x is read at one place that matters; the other copies fill up a group's right end, where
-    every gradient is zero.
+    This is valid because each row of x is read at one place that matters; the other copies pad a group's right end,
+    where every gradient is zero.
     """
 
     @staticmethod
@@ -202,7 +201,7 @@ class MoveRows(torch.autograd.Function):
 
 
 class MoveRowsBack(torch.autograd.Function):
-    """Picks slots, each at most once; those that nobody reads get a zero gradient. The reverse of `MoveRows`."""
+    """Picks slots, each at most once; slots that are not picked get a zero gradient. The inverse of `MoveRows`."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, back: Tensor) -> Tensor:
@@ -217,19 +216,19 @@ class MoveRowsBack(torch.autograd.Function):
 
 
 def pick(x_ND: Tensor, picked_R: Tensor | None) -> Tensor:
-    """These rows of x, each taken at most once; None: x as it is."""
+    """These rows of x, each at most once; None: x unchanged."""
     return x_ND if picked_R is None else MoveRowsBack.apply(x_ND, picked_R)
 
 
 # -- attention ---------------------------------------------------------------------------------------------------------
 
-STRIP = 128  # query positions a block
-BLOCK = 1 << 17  # attention weights a block: half a megabyte
+STRIP = 128  # query positions per block
+BLOCK = 1 << 17  # attention weights per block: half a megabyte
 
 
 def attend(qkv_S3HK: Tensor, groups: Groups, p: float, hidden: Hiding | None = None) -> Tensor:
-    """Attention of each position over itself and its left, [slots, H, K]; with `hidden` over all of its sequence but
-    what that hides. `p`: dropout probability of the weights."""
+    """Attention of each position to itself and everything to its left, [slots, H, K]; with `hidden`, to its whole
+    sequence except what that masks. `p`: dropout probability of the weights."""
     causal = hidden is None
     masks = tuple(None if mask is None else mask.to(qkv_S3HK.dtype) for mask in hidden or (None,) * len(groups))
     if full_precision_on_cpu(qkv_S3HK):
@@ -249,12 +248,13 @@ def _sequences(x: Tensor, group: tuple[int, int, int]) -> Tensor:
 
 
 def _slots(mixed_BHTK: Tensor) -> Tensor:
-    """Sequences back in a row, [rows · T, H, K]; a view where the kernel wrote them in that order."""
+    """Sequences end to end again, [rows · T, H, K]; a view if the kernel wrote them in that order."""
     return mixed_BHTK.transpose(1, 2).flatten(0, 1)
 
 
 def _joined(parts: list[Tensor], qkv: Tensor) -> Tensor:
-    """One after the other, one alone without a copy; without any (nothing in the batch is real) as empty as qkv."""
+    """Concatenates the parts; a single part is not copied. If there are none (nothing in the batch is real), the result
+    is as empty as qkv."""
     return parts[0] if len(parts) == 1 else torch.cat(parts) if parts else qkv[:, 0].clone()
 
 
@@ -301,13 +301,13 @@ class _Block:
 
     @property
     def whole(self) -> bool:
-        """Whether the strip is all of the rows' length."""
+        """Whether the strip covers the full length of the rows."""
         return bool(self.strip.stop - self.strip.start == self.rows[2])
 
 
 def _blocks(groups: Groups, heads: int, causal: bool, hidden: Hiding) -> Iterator[_Block]:
-    """As many short rows as make a block worth its calls; a long row alone, whose heads are then a batch of matrices
-    that the products take as they lie, without a copy."""
+    """Short rows are combined until a block is worth its calls. A long row is a block by itself; its heads are then a
+    batch of matrices that the products use without a copy."""
     for (first, rows, length), mask in zip(groups, hidden):
         together = max(1, BLOCK // (heads * min(length, STRIP) * length))
         for row in range(0, rows, together):
@@ -319,15 +319,16 @@ def _blocks(groups: Groups, heads: int, causal: bool, hidden: Hiding) -> Iterato
 
 
 def _matrices(x: Tensor, chosen: tuple[int, int, int]) -> Tensor:
-    """Some rows as one batch of matrices [rows · H, T, K], or three of qkv: a view of one row, a copy of several."""
+    """Some rows as one batch of matrices [rows · H, T, K], or three of them for qkv: a view for one row, a copy for
+    several."""
     return _sequences(x, chosen).flatten(-4, -3)
 
 
 def _unseen(
     block: _Block, like: Tensor, causal: bool, heads: int, triangles: dict[tuple[int, int], Tensor]
 ) -> Tensor | None:
-    """What is added to a block's scores, [1 or rows · H, 1 or t, keys], so that no weight falls on what may not be
-    seen; None: nothing. `triangles`: of the strips so far."""
+    """What is added to a block's scores, [1 or rows · H, 1 or t, keys], to mask what it may not see; None: nothing.
+    `triangles`: cache of the strips' masks."""
     if not causal:
         return None if block.hidden is None else block.hidden.squeeze(1).repeat_interleave(heads, dim=0)
     start, stop = block.strip.start, block.strip.stop
@@ -372,7 +373,7 @@ class _DroppedAttention(torch.autograd.Function):
         _, _, heads, width = qkv.shape
         joint = torch.empty_like(qkv)
         blocks = list(_blocks(ctx.groups, heads, ctx.causal, ctx.hidden))
-        # Backwards: a row's last strip sees all keys and writes their gradients, the others add to them.
+        # Backwards: a row's last strip sees all keys and writes their gradients; the others add to them.
         for number in range(len(blocks) - 1, -1, -1):
             block = blocks[number]
             chosen, strip, keys = block.rows, block.strip, block.keys

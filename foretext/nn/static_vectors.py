@@ -1,8 +1,8 @@
-"""Static word vectors as a trunk: a token's state is its vector, whatever stands beside it.
+"""Static word vectors as a trunk: a token's state is its vector, whatever its context.
 
-Beside the vectors it keeps what is counted and learned from the same text, so that a run is whole without it: how often
-each word occurs and, if there is one, a latent semantic analysis (`text/words/latent_semantics.py`).
-`systems/word2vec.py` reads them. Vectors that nobody gives are drawn, of about unit length.
+It also stores what was counted and learned from the same text, so that a run is self-contained: how often each word
+occurs and, if there is one, a latent semantic analysis (`text/words/latent_semantics.py`). `systems/word2vec.py` reads
+them. Vectors that are not given are drawn, with about unit length.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import check_range, refuse_if
 from foretext.nn.trunk import ModelConfig, Trunk
 
-READS = 1 << 20  # tokens of a text that are read at a time: any that there is
+READS = 1 << 20  # tokens of a text read at once: effectively all
 
 
 @dataclass(frozen=True)
 class StaticVectorsConfig(ModelConfig):
     vocabulary: int = 0
     width: int = 300
-    lsa_dimensions: int = 0  # of the latent semantic analysis; 0: there is none. Both follow from the text
+    lsa_dimensions: int = 0  # of the latent semantic analysis; 0: none. Both values follow from the text
     lsa_pairs: int = 0  # 2-grams among its terms
     context: int = 1  # a word's vector depends on the word alone
     dropout: float = 0.0
-    init_std: float = 0.02  # of what is put on top, such as a task's head
+    init_std: float = 0.02  # for what is put on top, such as a task's head
 
     def check(self) -> None:
         check_range("model", self, "at least 1 and at most 100,000", "width")
@@ -100,7 +100,7 @@ class StaticVectors(Trunk):
     def put_vectors(self, matrix: np.ndarray) -> None:
         refuse_if(
             matrix.shape != tuple(self.vectors.shape),
-            f"{len(matrix):,} vectors of {matrix.shape[1]} numbers where the model has {len(self.vectors):,} of "
+            f"{len(matrix):,} vectors of {matrix.shape[1]} dimensions, but the model has {len(self.vectors):,} of "
             f"{self.config.width}; give the vectors that it was made for",
         )
         with torch.no_grad():

@@ -1,30 +1,31 @@
-"""The bidirectional language model (ELMo, Peters et al. 2018): each word from those before it, and from those after it.
+"""The bidirectional language model (ELMo, Peters et al. 2018): each word is predicted from those before it, and from
+those after it.
 
     Σ_k log p(t_k | t_1 … t_{k−1}; Θ_x, →Θ, Θ_s) + log p(t_k | t_{k+1} … t_N; Θ_x, ←Θ, Θ_s)
 
-Both directions are learned in one step and count alike; they share the character encoder Θ_x, which is the trunk's, and
-the softmax Θ_s over words, which is the head here. Words are targets, their characters are what is read.
+Both directions are trained in one step with equal weight. They share the character encoder Θ_x, which belongs to the
+trunk, and the softmax Θ_s over words, which is the head here. Words are the targets; their characters are the input.
 
-Words and shards. A token of a shard is a word: its id is the target, its piece as the vocabulary writes it gives the
-characters, and the token after each document is the border `</S>`. So a shard holds all that is needed as long as the
-vocabulary has a word for each word of the text, also for rare ones that are not worth a row of the softmax: with
-`targets`, only the first so many ids can be predicted, and the others are the unknown word where they are targets, but
-their own characters where they are read. (What is unknown to the vocabulary itself has lost its characters.) With a
-vocabulary of pieces of words, pieces are read and predicted in the same way.
+Words and shards. A token of a shard is a word: its id is the target, its piece in the vocabulary gives the characters,
+and the token after each document is the border `</S>`. So a shard holds everything if the vocabulary has every word of
+the text, including rare ones that are not worth a row of the softmax. With `targets`, only the first so many ids can be
+predicted; other words count as the unknown word when they are targets, but are read by their own characters. (A word
+outside the vocabulary has lost its characters.) With a vocabulary of subword pieces, pieces are read and predicted in
+the same way.
 
-Streams. The state is carried from step to step, and it has to have read what comes before in the order of reading: for
-the backward direction that is the text to the right. So the two directions read different parts of the text in a step.
-Window i of N, from the left, goes with window N − 1 − i: while a row's forward direction goes through its stretch of
-the text from the left, its backward direction goes through another stretch from the right. In an epoch each reads
-everything. A window has one word more than are read; the forward direction reads all but the last and tells the one
-after, the backward one reads all but the first and tells the one before.
+Streams. The state is carried from step to step, and it must have read what precedes in reading order; for the backward
+direction that is the text to the right. So the two directions read different parts of the text in a step. Window i of
+N, from the left, is paired with window N − 1 − i: while a row's forward direction moves through its stretch of the text
+from the left, its backward direction moves through another stretch from the right. In an epoch each reads everything. A
+window has one word more than is read: the forward direction reads all but the last word and predicts the next ones, the
+backward direction reads all but the first and predicts the previous ones.
 
 The released code gives both directions the same sentences, the backward one each sentence from its end, so that its
-state goes from the begin of a sentence to the end of the next; over windows that lie end to end that would let it see
-the word that it has to tell.
+state goes from the beginning of one sentence to the end of the next. With windows that lie end to end, that would let
+it see the word that it must predict.
 
-A large vocabulary is sampled in training (`nn/recurrent/bilm.py`), with new candidates for each direction;
-scores are always those of the full softmax.
+A large vocabulary is sampled in training (`nn/recurrent/bilm.py`), with new candidates for each direction; scores
+always use the full softmax.
 """
 
 from __future__ import annotations
@@ -74,18 +75,19 @@ FORWARD, BACKWARD = "forward", "backward"
 class BilmObjectiveConfig:
     shapes: ClassVar[tuple[str, ...]] = ("targets",)
 
-    samples: int = 8192  # that a word is told from in training, where the vocabulary has twice as many; 0: all words
-    targets: int = 0  # words that can be predicted, from the first id on; 0: all
+    samples: int = 8192  # candidates per target in training, if the vocabulary has at least twice as many; 0: all words
+    targets: int = 0  # number of words that can be predicted, from the first id on; 0: all
 
     def check(self) -> None:
         check_range("objective", self, "at least 0", "samples", "targets")
         refuse_if(
-            self.targets == 1, "objective.targets=1: one word is always right; give more, or 0 for the whole vocabulary"
+            self.targets == 1,
+            "objective.targets=1: the only word would always be right; give more, or 0 for the whole vocabulary",
         )
 
 
 class BothWays:
-    """Windows in pairs: one for the forward direction, and for the backward one that which lies as far from the end."""
+    """Windows in pairs: one for the forward direction, and for the backward one the window equally far from the end."""
 
     def __init__(self, windows: Windows) -> None:
         self.windows = windows
@@ -108,17 +110,17 @@ class BilmObjective(Objective):
         self.words = _predicted(settings.targets, tokenizer)
         self.head = WordSoftmax(self.words, config.words.width)
         self.weights = {FORWARD: 0.5, BACKWARD: 0.5}
-        self.drawn: dict[str, Candidates] = {}  # of the step, for each direction
+        self.drawn: dict[str, Candidates] = {}  # the candidates of the step, per direction
 
     def begin_step(self, step: int, progress: float) -> None:
-        """The candidates, the same for all micro-batches."""
+        """Draws the candidates, the same for all micro-batches."""
         if self.samples:
             device = self.head.table_VD.device
             self.drawn = {name: draw_candidates(self.samples, self.words, device) for name in self.weights}
 
     @property
     def samples(self) -> int:
-        """How many candidates there are in training; 0: all words."""
+        """The number of candidates in training; 0: all words."""
         return self.settings.samples if MOST_SHARE * self.settings.samples <= self.words else 0
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> BothWays:
@@ -133,7 +135,7 @@ class BilmObjective(Objective):
         rows = len(examples)
         windows, real = padded([pair[0] for pair in examples] + [pair[1] for pair in examples], fill=-1)
         distinct_U, places = np.unique(windows.numpy(), return_inverse=True)
-        if distinct_U[0] != -1:  # row 0 is no word
+        if distinct_U[0] != -1:  # row 0 stands for no word
             distinct_U, places = np.concatenate([[-1], distinct_U]), places + 1
         ids = torch.from_numpy(places.reshape(windows.shape))
         told = windows.masked_fill(~real, IGNORE)
@@ -143,7 +145,7 @@ class BilmObjective(Objective):
         none = np.full((1, self.length), NO_WORD, dtype=np.int64)
         return SpelledBatch(
             ids[front, :-1].contiguous(),
-            real[front, 1:],  # the last real word of a row is read by nobody
+            real[front, 1:],  # the last real word of a row is not read
             targets_BT=told[front, 1:].contiguous(),
             characters_UC=torch.from_numpy(
                 np.concatenate([none, spelling(self.tokenizer, distinct_U[1:], self.length)])
@@ -169,7 +171,7 @@ class BilmObjective(Objective):
         return Outcome(losses, hidden.state)
 
     def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
-        """Of the next word in this direction, among those that can be predicted."""
+        """Logits of the next word in this direction, over the words that can be predicted."""
         reader = self.reader(trunk, 0, direction)
         return reader.output_layer().logits(reader(Batch(ids_1T), reader.new_state(1)).top[0])
 
@@ -186,8 +188,8 @@ class BilmObjective(Objective):
 
 
 def spelling(tokenizer: Tokenizer, ids: np.ndarray, length: int) -> np.ndarray:
-    """The characters of these ids, [ids, length]: those of their pieces, and a sentence's borders for the specials that
-    mean them; the token that stands after each document ends a sentence too."""
+    """The characters of these ids, [ids, length]: those of their pieces, and a sentence's borders for the special
+    tokens that mean them. The token after each document also ends a sentence."""
     table = word_characters([tokenizer.piece(int(id)) for id in ids], length, borders=False)
     borders = {tokenizer.end: END_SENTENCE, tokenizer.specials.get(END): END_SENTENCE}
     for id, character in (borders | {tokenizer.specials.get(BEGIN): BEGIN_SENTENCE}).items():
@@ -202,7 +204,7 @@ def _targets(batch: Batch) -> dict[str, Tensor]:
 
 
 def _predicted(targets: int, tokenizer: Tokenizer) -> int:
-    """How many words can be predicted."""
+    """The number of words that can be predicted."""
     if targets == 0 or targets >= tokenizer.size:
         return tokenizer.size
     for name, id in (("unknown word", tokenizer.unknown), ("end of a document", tokenizer.end)):
@@ -218,13 +220,12 @@ def _predicted(targets: int, tokenizer: Tokenizer) -> int:
 
 
 class OneWay(Trunk):
-    """One direction of ELMo's biLM as a trunk that goes on with a text, for the decoder and for completions.
+    """One direction of ELMo's biLM as a trunk that continues a text, for the decoder and for completions.
 
-    A biLM is two language models that read the same words apart (Peters et al. 2018): each word from those before it,
-    and each word from those after it. So either can write: the forward one goes on behind a prompt, the backward one
-    before it. A word that the softmax has no row for counts as the unknown one where it is scored, and is never
-    written. What it is given is read from left to right, whatever the direction: the words of a text that is read from
-    its end come in that order.
+    A biLM is two separate language models of the same words (Peters et al. 2018): one predicts each word from those
+    before it, the other from those after it. So either can write: the forward one after a prompt, the backward one
+    before it. A word without a row in the softmax is scored as the unknown word and is never written. Input is read
+    from left to right in either direction: a text to be read from its end is passed in reverse.
     """
 
     def __init__(self, trunk: BilmTrunk, objective: BilmObjective, backward: bool) -> None:
@@ -252,7 +253,7 @@ class OneWay(Trunk):
         return self.stack.new_state(rows)
 
     def room(self, state: StackState) -> None:
-        """It reads on for ever."""
+        """Any number of tokens can follow."""
 
     def pick(self, state: StackState, rows: Tensor) -> StackState:
         return tuple((h[rows], c[rows]) for h, c in state)

@@ -1,20 +1,18 @@
 """The masked language model (BERT, RoBERTa, ALBERT), alone or with a question about a pair of spans.
 
-Some tokens of a sequence are chosen; most are replaced by the mask, some by a random token, some stay; each chosen one
-is to be told from both sides:
+Some tokens of a sequence are chosen. Most of them are replaced by the mask, some by a random token, and some stay. Each
+chosen token is predicted from both sides:
 
     −Σ log softmax(norm(gelu(W h_i + b)) W_eᵀ + b_v)[u_i]   over the chosen i
 
-The softmax is taken at the chosen places only, and the last layer computes only what is read there. What a sequence
-is made of (`pairs`): whole stretches of text (RoBERTa), or two spans and a label, read from the first token's state
+The softmax is computed at the chosen positions only, and the last layer computes only what is read there. `pairs`
+decides what a sequence is: contiguous text (RoBERTa), or two spans and a label, read from the first token's state
 (`spans.py`).
 
-Which tokens of a sequence are masked, and what is put in their place.
-
 A part (15 %) of the tokens is chosen, at least one in every sequence and never a special token: single pieces (BERT,
-RoBERTa), whole words, or runs of up to three words (ALBERT: a run of n with a probability ∝ 1/n). Of the chosen ones
-80 % become the mask, 10 % a random ordinary piece, 10 % stay as they are. A unit that would go beyond the number is
-passed over, as in BERT's released code; if that leaves none, a shortest word is taken, whole as all are.
+RoBERTa), whole words, or runs of up to three words (ALBERT: a run of n words with probability ∝ 1/n). Of the chosen
+tokens 80 % become the mask, 10 % a random ordinary piece, and 10 % stay. A unit that would exceed the number is
+skipped, as in BERT's released code. If none is left, a shortest word is chosen, as a whole.
 """
 
 from __future__ import annotations
@@ -38,19 +36,19 @@ from foretext.objectives.spans import LEAST_ROOM, FullSentences, Span, SpanPairs
 from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 
-MOST_WORDS = 100  # in a run
+MOST_WORDS = 100  # words per run
 
 
 @dataclass(frozen=True)
 class MaskingConfig(GrowingConfig):
     """[objective] of a masked system."""
 
-    part: float = 0.15  # of the tokens that are chosen
-    masked: float = 0.8  # of the chosen, that become the mask
-    random: float = 0.1  # of the chosen, that become a random piece; the rest stay
+    part: float = 0.15  # share of the tokens that is chosen
+    masked: float = 0.8  # share of the chosen tokens that becomes the mask
+    random: float = 0.1  # share of the chosen tokens that becomes a random piece; the rest stay
     unit: Literal["piece", "word", "n-gram"] = "piece"
-    longest: int = 3  # words in a run, for n-grams
-    short: float = 0.1  # of the pairs of spans, that are shorter than the others
+    longest: int = 3  # words per run, for n-grams
+    short: float = 0.1  # share of the span pairs that is shorter than the others
 
     def check(self) -> None:
         super().check()
@@ -59,7 +57,7 @@ class MaskingConfig(GrowingConfig):
         check_range("objective", self, f"at least 1 and at most {MOST_WORDS}", "longest")
         refuse_if(
             self.masked + self.random > 1.0 + 1e-9,
-            f"objective.masked={self.masked} and objective.random={self.random} are more than 1",
+            f"objective.masked={self.masked} and objective.random={self.random} together exceed 1",
         )
 
 
@@ -73,7 +71,7 @@ class Masker:
         self.chances = chances / chances.sum()
 
     def mask(self, ids: np.ndarray, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Places of `ids` that are to be told, rising, and what is put there."""
+        """The positions of `ids` to predict, in increasing order, and what replaces them."""
         places = np.flatnonzero(~self.special[ids])
         if not len(places):
             return places, places
@@ -89,10 +87,10 @@ class Masker:
         return chosen, np.where(swapped, other, put)
 
     def _units(self, ids: np.ndarray, places: np.ndarray, wanted: int, draw: np.random.Generator) -> np.ndarray:
-        """Whole words, or runs of them. If none is small enough, the first of the shortest words is taken."""
+        """Whole words, or runs of them. If none is short enough, the first of the shortest words."""
         starts = self.tokenizer.word_starts(ids)[places]
         starts[0] = True
-        starts[1:] |= np.diff(places) > 1  # a special token lies between
+        starts[1:] |= np.diff(places) > 1  # a special token lies between them
         words = np.split(places, np.flatnonzero(starts)[1:])
         taken = np.zeros(len(words), dtype=bool)
         found: list[np.ndarray] = []
@@ -114,7 +112,7 @@ class Masker:
         return np.concatenate(found) if found else min((words[i] for i in order), key=len)
 
     def _run(self, words: list[np.ndarray], first: int, draw: np.random.Generator) -> int:
-        """Words from `first` on that are masked together; no run goes across a special token."""
+        """Words from `first` on that are masked together; a run does not cross a special token."""
         if self.config.unit == "word":
             return 1
         length = int(draw.choice(len(self.chances), p=self.chances)) + 1
@@ -127,13 +125,13 @@ class Masker:
 # -- the objective -----------------------------------------------------------------------------------------------------
 
 
-LEAST_CONTEXT = LEAST_ROOM + 3  # two spans, and the special tokens around them
+LEAST_CONTEXT = LEAST_ROOM + 3  # two spans and their special tokens
 Pairs = Literal["none", "next sentence", "sentence order"]
 LOSS_OF_PAIRS = {"next sentence": "next", "sentence order": "order"}
 
 
 class MaskedHead(nn.Module):
-    """dense, GELU and norm on a state, as wide as the table that it is compared with; and the table's bias."""
+    """dense, GELU and norm on a state, as wide as the table it is compared with; and the table's bias."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -149,7 +147,7 @@ class MaskedHead(nn.Module):
 
 
 class MaskedObjective(Objective):
-    """Masked language model; with `pairs`, two spans a sequence and what they are to each other."""
+    """Masked language model; with `pairs`, each sequence has two spans and a label for their relation."""
 
     scored = "by blanks"
     lacks = "a head for masked tokens"
@@ -162,10 +160,12 @@ class MaskedObjective(Objective):
         specials: tuple[str, str, str],
         tokenizer: Tokenizer,
     ) -> None:
-        """`specials`: the token that comes first, the separator and the mask."""
+        """`specials`: the first token, the separator and the mask."""
         super().__init__()
         missing = [name for name in specials if name not in tokenizer.specials]
-        refuse_if(missing, f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another")
+        refuse_if(
+            missing, f"the vocabulary has no {', '.join(missing)}, which a masked model needs; use another vocabulary"
+        )
         self.first, self.separator, self.mask = (tokenizer.specials[name] for name in specials)
         self.config, self.masking, self.pairs, self.tokenizer = config, masking, pairs, tokenizer
         self.masker = Masker(masking, tokenizer, self.mask)
@@ -187,7 +187,7 @@ class MaskedObjective(Objective):
         return growing_lengths(self.masking, context, LEAST_CONTEXT)
 
     def make(self, examples: Sequence[Span], draw: Draw | None = None) -> Batch:
-        """With `draw`, tokens are masked and the masked ones are targets; without, nothing is."""
+        """With `draw`, tokens are masked and become targets; without it, nothing is masked."""
         rows = [self._framed(span) for span in examples]
         targets = [np.full(len(row), IGNORE) for row in rows]
         if draw is not None:

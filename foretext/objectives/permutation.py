@@ -1,49 +1,49 @@
-"""The permutation language model of XLNet (Yang et al. 2019): each of the last tokens of a random order from those that
-stand before it in that order.
+"""The permutation language model of XLNet (Yang et al. 2019): the last tokens of a random order are each predicted from
+those before them in that order.
 
     max  E_z  Σ_{t > c}  log p(x_{z_t} | x_{z_<t}),     p(x | …) = softmax(W_e g_{z_t} + b)
 
-g is the trunk's query stream, which knows its place and not its token. z, and which tokens are predicted, are drawn for
-each sequence.
+g is the trunk's query stream, which knows its position but not its token. z and the predicted tokens are drawn for each
+sequence.
 
-The text is read in contiguous streams, and each row goes on after its memory. Half of the rows of a step read their
-text from the right, with a memory of their own (`text/order.py`); what is drawn is drawn over the text as it
-stands. With `pairs`, half of a row is two segments with their special tokens. Only the other half
-is remembered, and the next window reads on where it ended, which is what the first segment has. So the two halves are
-drawn apart, as in the released code, and the segments come after all of what is remembered: it sees nothing of them,
-and the memory cannot tell the next window its own tokens.
+The text is read in contiguous streams, and each row continues after its memory. Half of the rows of a step read their
+text from the right, with a memory of their own (`text/order.py`). With `pairs`, half of a row is two segments with
+their special tokens. Only the other half is remembered, and the next window continues where that half ended, just as
+the first segment does. So, as in the released code, the two halves are drawn separately and the segments come after
+everything that is remembered: the remembered half sees nothing of them, and the memory cannot reveal the next window's
+own tokens.
 
-Texts are scored by the left-to-right factorisation, one of the orders (`left_to_right`). Some rows may begin without a
-memory, as texts that are scored and tasks do (`stream.py`).
+Texts are scored with the left-to-right factorisation, one of the orders (`left_to_right`). Some rows may start without
+a memory, as scored texts and tasks do (`stream.py`).
 
-Which tokens of a sequence a permutation language model predicts, and in which order: XLNet's partial prediction.
+Partial prediction: which tokens of a sequence are predicted, and in which order.
 
-A factorisation order z is drawn; the sequence itself is not moved. Only the last 1/K of z are predicted. As in the
-released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each beginning with a word, with n·K tokens of
-context on its two sides; as these leave room for one token in K + 1 at most, the rest of the K-th part that is wanted
-is drawn token by token. (Runs of n tokens within n·K are the paper's, section 3.1, which says no more of how a length
-and a place are drawn. The code's comments speak of whole words, but it counts tokens.) Runs keep their distance from
-each other, so that they alone would never predict, say, the second half of a sequence from its first. The paper's
-objective is an expectation over all orders; a part of the sequences (`scattered`) therefore has targets that are drawn
-token by token, and every order of what is drawn together can come. Then z is drawn: all tokens that
-are given in any order, behind them all that are predicted in any order.
+A factorisation order z is drawn; the sequence itself is not reordered. Only the last 1/K of z is predicted. As in the
+released code these are runs of n tokens, n from 1 to 5 with p(n) ∝ 1/n, each starting with a word and with n·K tokens
+of context around it. Since these leave room for at most one token in K + 1, the rest of the K-th part is drawn token by
+token. (Runs of n tokens within n·K are the paper's, section 3.1, which does not say how a length and a place are drawn.
+The code's comments speak of whole words, but it counts tokens.) Runs keep a distance from each other, so alone they
+would never predict, for example, the second half of a sequence from its first. But the paper's objective is an
+expectation over all orders. In a part of the sequences (`scattered`), targets are therefore drawn token by token, and
+every order within what is drawn together is possible. Then z is drawn: first all given tokens in random order, then all
+predicted ones in random order.
 
-What a token sees is said by ranks: those of no higher rank, and its query those of a lower one. With an `ordered`
-context the rank is the place in z, as the paper writes it. In the released code, and by default (`open`), tokens that
-are given see each other all, since nobody is asked about them: they share rank 0.
+Ranks say what a token sees: tokens of no higher rank, and for its query those of a lower rank. With an `ordered`
+context the rank is the position in z, as in the paper. In the released code, and by default (`open`), given tokens all
+see each other, since they are not predicted: they share rank 0.
 
-Text as the paper samples it (`PairedWindows`): a stretch that is remembered, and behind it two segments.
+Text as the paper samples it (`PairedWindows`): a stretch that is remembered, followed by two segments.
 
     reused (half of the context)  A  <sep>  B  <sep>  <cls>          in the order of reading
 
-A goes on where the reused half ends. B goes on where A ends half of the time, and is from anywhere else in the text
-otherwise; nobody is asked which, since the paper found next sentence of no use. A row's next window begins where the
-reused half of this one ended, and only that half is remembered: what follows it in the memory's text is what the next
-window reads. That is A, whole or in part, so what is remembered may not have seen it.
+A continues where the reused half ends. B continues A half of the time, and otherwise comes from anywhere else in the
+text; this is not predicted, since the paper found next sentence prediction useless. A row's next window starts where
+the reused half of this one ended, and only that half is remembered, since the next window reads what follows it. That
+includes all or part of A, so the remembered half must not have seen A.
 
-Rows that are read from the right have all of this turned round: what comes next for them stands to the left. A ends,
-and B begins, between two words, if there are two; A begins where the reused half ends, and B ends where the room does,
-whatever stands there. Where in the room the border is, and where B is from, is drawn from (seed, epoch, index).
+For rows read from the right all of this is mirrored: what comes next stands to the left. The border of A and B is
+between two words, if there are two; A starts where the reused half ends, and B ends where the room does, wherever that
+is. The position of the border, and the place of B, are drawn from (seed, epoch, index).
 """
 
 from __future__ import annotations
@@ -68,20 +68,21 @@ from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import SampleOrder, StreamOrder, Stretch, TwoWayOrder, TwoWays, Windows, drawn_number
 from foretext.text.tokenizers.base import Tokenizer
 
-MOST_LONG = 100  # tokens of a run
+MOST_LONG = 100  # tokens per run
 
 
 @dataclass(frozen=True)
 class PermutationConfig(GrowingConfig, ForgettingConfig):
     """[objective] of XLNet."""
 
-    predicted: int = 6  # K: one token in so many is predicted
-    longest: int = 5  # tokens of a run that is predicted together
-    scattered: float = 0.05  # part of the sequences in which they are drawn token by token instead
-    context: Literal["open", "ordered"] = "open"  # whether given tokens see each other all, or in the order drawn
-    length: float = 1.0  # of the context, that is read at a time; what stands before it is in the memory
+    predicted: int = 6  # K: one token in K is predicted
+    longest: int = 5  # tokens in a run that is predicted together
+    scattered: float = 0.05  # share of the sequences in which targets are drawn token by token instead
+    # open: given tokens all see each other; ordered: they see those before them in the drawn order
+    context: Literal["open", "ordered"] = "open"
+    length: float = 1.0  # tokens read at a time, as a share of the context; the memory holds what precedes them
     both_ways: bool = True  # whether half of the rows read their text from the right
-    pairs: bool = False  # whether half of what is read is two segments, the second from elsewhere half of the time
+    pairs: bool = False  # whether half of a window is two segments, the second from elsewhere half of the time
 
     def check(self) -> None:
         GrowingConfig.check(self)
@@ -95,7 +96,8 @@ class PermutationConfig(GrowingConfig, ForgettingConfig):
 def draw_targets(
     starts: np.ndarray, free: np.ndarray, config: PermutationConfig, draw: np.random.Generator
 ) -> np.ndarray:
-    """Which places are predicted, [n] of bools. `starts`: where words begin; `free`: places that may be asked."""
+    """Which positions are predicted, [n] of bools. `starts`: where words begin; `free`: positions that may be
+    predicted."""
     chosen = np.zeros(len(starts), dtype=bool)
     able = int(free.sum())
     wanted = min(able, max(1, able // config.predicted))
@@ -122,14 +124,14 @@ def draw_targets(
 
 
 def draw_order(chosen: np.ndarray, apart: np.ndarray, draw: np.random.Generator) -> np.ndarray:
-    """All places in the order of the factorisation, those that are predicted last. Places `apart` stand anywhere among
-    these, as the released code has the separators of a pair: what is given does not see them."""
+    """All positions in the order of the factorisation, predicted ones last. Positions `apart` are placed anywhere among
+    the predicted ones, as in the released code for the separators of a pair: given tokens do not see them."""
     late = chosen | apart
     return np.concatenate([draw.permutation(np.flatnonzero(~late)), draw.permutation(np.flatnonzero(late))])
 
 
 def ranks_of(order: np.ndarray, late: int, config: PermutationConfig) -> np.ndarray:
-    """The rank of each place, given the order, of which the last `late` are not merely given."""
+    """The rank of each position, given the order; the last `late` of it are not simply given."""
     ranks = np.empty(len(order), dtype=np.int64)
     ranks[order] = np.arange(len(order))
     return ranks if config.context == "ordered" else np.maximum(ranks - (len(order) - late) + 1, 0)
@@ -138,12 +140,12 @@ def ranks_of(order: np.ndarray, late: int, config: PermutationConfig) -> np.ndar
 # -- two segments ------------------------------------------------------------------------------------------------------
 
 
-LEAST_PAIRED = 7  # a token to remember, one of each segment, three special ones
-_KEY = 2  # keeps these draws apart from others of the same seed, epoch and index
+LEAST_PAIRED = 7  # a token to remember, one of each segment, and three special ones
+_KEY = 2  # separates these draws from others with the same seed, epoch and index
 
 
 class PairedWindows:
-    """As `TwoWays`: window i of N is number i read from the left, 2 N − 1 − i read from the right."""
+    """Like `TwoWays`: window i of N is number i when read from the left, 2 N − 1 − i when read from the right."""
 
     def __init__(
         self, shards: TokenShards, context: int, seed: int, tokenizer: Tokenizer, separator: int, speaker: int
@@ -151,26 +153,26 @@ class PairedWindows:
         refuse_if(
             context < LEAST_PAIRED,
             f"{context} tokens are read at a time (objective.length of model.context), too few for two segments, "
-            f"which need {LEAST_PAIRED}; make either larger, or --set objective.pairs=false",
+            f"which need {LEAST_PAIRED}; increase either, or use --set objective.pairs=false",
         )
         refuse_if(
             len(shards) < context,
             f"{shards.folder}: the {shards.split} text has {len(shards)} tokens, fewer than the {context} that are "
-            "read at a time; give more text or --set objective.pairs=false",
+            "read at a time; give more text or use --set objective.pairs=false",
         )
         self.shards, self.seed, self.tokenizer = shards, seed, tokenizer
         self.separator, self.speaker = separator, speaker
         self.reused = context // 2
         self.room = context - self.reused - 3
         self.windows = max(1, (len(shards) - context) // self.reused)
-        read = self.windows * self.reused + self.room  # from the first window's begin
+        read = self.windows * self.reused + self.room  # from the beginning of the first window
         self._offsets = min(self.reused, len(shards) - read + 1)
 
     def __len__(self) -> int:
         return 2 * self.windows
 
     def example(self, epoch: int, index: int) -> Stretch:
-        backward, place = index >= self.windows, index % self.windows  # windows from the row's own end
+        backward, place = index >= self.windows, index % self.windows  # windows counted from the row's own end
         begin = drawn_number(f"pairs {self.seed} {epoch}") % self._offsets + place * self.reused
         draw = np.random.default_rng([self.seed, epoch, index, _KEY])
         after = begin + self.reused
@@ -182,23 +184,23 @@ class PairedWindows:
         return self._joined(reused, first, second, backward)
 
     def _read(self, start: int, stop: int, backward: bool) -> np.ndarray:
-        """Ids in the order of the text, of places that are counted from the end it is read from."""
+        """Ids in text order, for positions counted from the end where reading starts."""
         return self.shards.window(len(self.shards) - stop if backward else start, stop - start).astype(np.int64)
 
     def _borders(self, start: int, stop: int, backward: bool) -> np.ndarray:
-        """The places after `start` and before `stop` between two words."""
+        """The positions after `start` and before `stop` that lie between two words."""
         ids = self._read(start, stop, backward)
         inside = np.flatnonzero(self.tokenizer.word_starts(ids))
         places = start + (len(ids) - inside if backward else inside)
         return np.sort(places[(places > start) & (places < stop)])
 
     def _border(self, after: int, backward: bool, draw: np.random.Generator) -> int:
-        """Where A ends and B begins, if it follows."""
+        """Where A ends, and where B begins if it follows A."""
         found = self._borders(after, after + self.room, backward)
         return int(draw.choice(found)) if len(found) else after + self.room // 2
 
     def _elsewhere(self, length: int, backward: bool, draw: np.random.Generator) -> int:
-        """Where another stretch of this length begins: with a word, if there is one near."""
+        """Where a stretch of this length elsewhere begins: at a word, if one is near."""
         start = int(draw.integers(len(self.shards) - length + 1))
         near = self._borders(start, min(start + self.room, len(self.shards)), backward)
         near = near[near + length <= len(self.shards)]
@@ -221,7 +223,7 @@ SEPARATOR, SPEAKER, MASK = "<sep>", "<cls>", "<mask>"
 
 
 class OutputBias(nn.Module):
-    """b: what is added to the scores of the vocabulary, beside W_e."""
+    """b: added to the logits of the vocabulary, besides W_e."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
@@ -256,8 +258,8 @@ class PermutationObjective(Objective):
         return StreamOrder(len(examples) // 2, batch_size)  # the first half is read from the left
 
     def make(self, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
-        """A part of the tokens is predicted, in a random order: both are drawn."""
-        assert draw is not None, "what is predicted is drawn; `left_to_right` is for scores"
+        """Draws which tokens are predicted, and their order."""
+        assert draw is not None, "this draws what to predict; use `left_to_right` for scores"
         turns = [-1 if stretch.backward else 1 for stretch in examples]
         drawn = [self._drawn(stretch, draw.generator(number)) for number, stretch in enumerate(examples)]
         rows, targets, ranks = ([own[::turn] for own, turn in zip(part, turns)] for part in zip(*drawn))
@@ -277,7 +279,7 @@ class PermutationObjective(Objective):
         )
 
     def _drawn(self, stretch: Stretch, draw: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """A sequence, its targets and its ranks. Where a part is remembered, the rest comes after all of that."""
+        """A sequence, its targets and its ranks. If a part is remembered, the rest comes after all of it."""
         ids = np.asarray(stretch.ids, dtype=np.int64)
         apart = np.zeros(len(ids), dtype=bool) if stretch.apart is None else stretch.apart
         starts = self.tokenizer.word_starts(ids)
@@ -310,7 +312,7 @@ class PermutationObjective(Objective):
         return TiedSoftmax(trunk.output_table(), self.head.bias)
 
     def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
-        """Of the token that stands at each place, from those before it."""
+        """Logits of the token at each position, from those before it."""
         batch = left_to_right(ids_1T.tolist(), [ids_1T.shape[1]])
         return self.output_layer(trunk).logits(trunk(batch.to(ids_1T.device)).top[0])
 
@@ -325,7 +327,7 @@ class PermutationObjective(Objective):
 
 
 def _in_turn(stretch: Stretch) -> list[slice]:
-    """What is remembered, which is read first, and what is not; one part where all is, or nothing."""
+    """The part that is remembered, which is read first, and the rest; a single part if all or nothing is remembered."""
     length, kept = len(stretch.ids), stretch.kept
     if not kept or kept >= length:
         return [slice(0, length)]
@@ -337,7 +339,7 @@ def _in_turn(stretch: Stretch) -> list[slice]:
 
 
 def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> OrderedBatch:
-    """Rows in the order of the text, each asked about its last so many tokens."""
+    """Rows in text order, with queries at the last so many positions of each."""
     ids_BT, real_BT = padded(rows)
     places_T = torch.arange(ids_BT.shape[1])
     asked_BT = real_BT & (places_T >= (real_BT.sum(1) - torch.tensor(list(asked)))[:, None])
@@ -350,8 +352,8 @@ def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> Ordere
 
 
 def with_blanks(ids: Sequence[int], blanks: Sequence[int], segments: Sequence[int] = ()) -> OrderedBatch:
-    """One row that is asked about its blanks, each from all that is no blank; what stands in a blank is seen by none
-    that is not one itself. `segments`: of each token; empty: all are of one."""
+    """One row with queries at its blanks, each predicted from everything that is not a blank; what is in a blank is
+    seen only by blanks. `segments`: of each token; empty: all the same."""
     ids_BT = torch.tensor([list(ids)])
     blank_BT = torch.zeros_like(ids_BT, dtype=torch.bool)
     blank_BT[0, list(blanks)] = True
@@ -367,13 +369,13 @@ def with_blanks(ids: Sequence[int], blanks: Sequence[int], segments: Sequence[in
 
 
 class LeftToRight(Trunk):
-    """XLNet as a trunk that goes on with a text, for the decoder: of all orders that it knows, that of the text.
+    """XLNet as a trunk that continues a text, for the decoder: of all its orders, that of the text.
 
-    In that order nothing sees what follows, so that what was read stays as it was, and the memory, which is then as
-    long as the context, is a cache: of the states that each block was given. A token passes through the blocks once;
-    its keys and values are projected from these states anew for each token that follows, where GPT and Transformer-XL
-    keep them. After what is read one place more is asked about, and the query state there tells the next token. What
-    was put into that place is seen by nobody, and is not remembered.
+    In text order nothing sees later tokens, so states do not change, and the memory, as long as the context, works as a
+    cache of the states that each block received. A token passes through the blocks once. Its keys and values are
+    recomputed from these states for each later token, while GPT and Transformer-XL keep them. One position is queried
+    after the text that was read, and its query state predicts the next token. The placeholder in that position is seen
+    by nothing and is not remembered.
     """
 
     def __init__(self, trunk: Trunk, objective: PermutationObjective, context: int) -> None:
@@ -381,7 +383,7 @@ class LeftToRight(Trunk):
         self.trunk, self.objective, self.context = trunk, objective, context
 
     def forward(self, batch: Batch, state: MemoryState) -> Hidden:
-        """The top's last column is what the token behind all that was read is predicted from."""
+        """The top's last column predicts the token after the text that was read."""
         rows, length = batch.ids_BT.shape
         ordered = OrderedBatch(
             F.pad(batch.ids_BT, (0, 1)),
@@ -397,7 +399,7 @@ class LeftToRight(Trunk):
         return self.objective.output_layer(self.trunk)
 
     def tell(self, rows: Sequence[Sequence[int]], asked: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """Each token is asked about where it stands."""
+        """Each token is predicted at its own position."""
         batch = left_to_right(rows, asked).to(self.objective.head.bias.device)
         assert batch.targets_BT is not None
         asked_BT = batch.targets_BT != IGNORE

@@ -1,14 +1,14 @@
-"""Replaced-token detection (ELECTRA, Clark et al. 2020): a small masked model writes into the blanks, and the trunk
-tells of every token whether it is the one that stood there.
+"""Replaced-token detection (ELECTRA, Clark et al. 2020): a small masked model fills in blanks, and for every token the
+trunk predicts whether it was replaced.
 
     −Σ log p_G(u_i | masked)   over the masked i    +    λ Σ −log D(replaced or not | corrupted, t)   over all t
 
-The generator is this objective's, with the trunk's embeddings: it is thrown away with the objective's head, and only
-the trunk is transferred. What it writes is drawn from its distribution, so that no gradient goes from the detector into
-it. A token that it happened to restore counts as original. The random numbers that it draws with are made of (seed,
-epoch, index) in `make`, so that how a step is split changes nothing.
+The generator belongs to this objective and uses the trunk's embeddings. It is discarded with the objective's head; only
+the trunk is transferred. Its tokens are sampled from its distribution, so no gradient flows from the detector into it.
+A token that it restores by chance counts as original. `make` draws the random numbers from (seed, epoch, index), so
+splitting a step changes nothing.
 
-What stands in a blank is asked of the generator, as of any masked model.
+Blanks are predicted by the generator, as in any masked model.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class ReplacedConfig(MaskingConfig):
 
     shapes: ClassVar[tuple[str, ...]] = ("generator",)
 
-    masked: float = 0.85  # of the chosen, that become the mask; the rest stay
+    masked: float = 0.85  # share of the chosen tokens that becomes the mask; the rest stay
     random: float = 0.0
-    generator: float = 0.25  # width, heads and inner width of the generator, of the trunk's
+    generator: float = 0.25  # width, heads and inner width of the generator, relative to the trunk's
     detection: float = 50.0  # λ
 
     def check(self) -> None:
@@ -53,7 +53,7 @@ class ReplacedConfig(MaskingConfig):
         check_range("objective", self, "at least 0", "detection")
 
     def shape_of(self, model: EncoderConfig) -> EncoderConfig:
-        """The generator's, for a trunk of this shape."""
+        """The generator's shape, for a trunk of this shape."""
         part = self.generator
         return replace(
             model,
@@ -67,18 +67,18 @@ class ReplacedConfig(MaskingConfig):
 
 @dataclass(frozen=True)
 class ReplacedBatch(Batch):
-    chance_BT: Tensor | None = None  # what the generator draws with at the chosen places, from 0 to 1
+    chance_BT: Tensor | None = None  # random numbers from 0 to 1 for the generator's samples at the chosen positions
 
 
 class Generator(Encoder):
-    """A masked model without tables of its own."""
+    """A masked model without embedding tables of its own."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         del self.tokens, self.positions, self.segments, self.norm
 
     def write(self, trunk: Trunk, batch: Batch) -> Hidden:
-        """Reads a batch through the tables of `trunk`."""
+        """Fills in the blanks of a batch, with the embedding tables of `trunk`."""
         assert isinstance(trunk, Encoder)
         packing = pack(batch)
         return self.read(trunk.rows(packing), packing)
@@ -144,7 +144,8 @@ class ReplacedObjective(MaskedObjective):
 
 @torch.no_grad()
 def drawn(layer: OutputLayer, states_ND: Tensor, chance_N: Tensor, vocabulary: int) -> Tensor:
-    """A token from each distribution: the first at which the probabilities so far are above its chance."""
+    """Samples a token from each distribution: the first one at which the cumulative probability exceeds the random
+    number."""
     found = [
         torch.searchsorted(layer.logits(states).softmax(-1).cumsum(-1), chance[:, None], right=True).squeeze(1)
         for states, chance in zip(*(part.split(max(1, CHUNK_ELEMENTS // vocabulary)) for part in (states_ND, chance_N)))

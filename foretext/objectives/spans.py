@@ -1,28 +1,28 @@
-"""Unlabelled text as two spans and what they are to each other, for BERT and ALBERT.
+"""Unlabelled text as two spans with a label for their relation, for BERT and ALBERT.
 
 *Next sentence* (BERT): half of the time the second span follows the first in its document, otherwise it comes from
 another document. *Sentence order* (ALBERT): two consecutive spans, swapped half of the time. A "sentence" is any
-stretch of whole words, much as in BERT's paper; where one ends and the other begins is drawn.
+stretch of whole words, as in BERT's paper; the border between the two is drawn.
 
-Nothing but what the spans say may tell the label. It is drawn before anything is looked at, for every pair alike.
-Spans begin and end where words do, since half a word at the border would show that the other half follows. Both places
-that a second span may be taken from give one of the same length, neither of them at the beginning of its document, and
-if one is at the end of its document, so is the other. (BERT's released code answers "another document" whenever a
-document has a single sentence.) Spans that are swapped or not are whole sentences, as far as signs tell; where there
-are no two, both begin and end inside one: else the end of a document shows by its full stop. And they begin alike, both
-after a space or both not: else its beginning shows, where a byte-level vocabulary has no space, or a unigram one of
-Chinese the only `▁`.
+Only the content of the spans may reveal the label. The label is drawn before anything else, for every pair alike. Spans
+begin and end at words, since half a word at the border would show that the other half follows. Both candidates for a
+second span have the same length, neither is at the beginning of its document, and if one is at the end of its document,
+so is the other. (BERT's released code answers "another document" whenever a document has a single sentence.) Spans that
+may be swapped are whole sentences, judging by punctuation. If there are no two, both begin and end inside a sentence;
+otherwise a full stop would show the end of a document. And both begin with a space, or both without; otherwise the
+beginning of a document would show, where a byte-level vocabulary has no space, or a unigram vocabulary of Chinese its
+only `▁`.
 
-Documents of a single token have no two spans and are left out; a stretch of a single word leaves its turn to another.
-If there is nothing else (no other document has a span as long, all documents are single words), cuts are anywhere.
+Documents of a single token have no two spans and are left out; a stretch of a single word is replaced by another one.
+If there is no alternative (no other document has a span of that length, or all documents are single words), cuts are
+anywhere.
 
-Unlabelled text as RoBERTa reads it: whole sentences end to end, across documents, as many as fit.
+`FullSentences` is unlabelled text as RoBERTa reads it: whole sentences end to end, across documents, as many as fit.
 
 This is the paper's FULL-SENTENCES: a sequence is filled with consecutive sentences until the next one does not fit; the
-separator that ends a document stands between documents. Where a sentence ends is told by its signs (`.`, `!`, `?`, `…`,
-also full-width ones, with quotes and brackets closed behind them) and by the ends of lines. One that is longer than a
-sequence is cut between words, and a word that is longer anywhere. As in the released code, sequences are the same in
-every epoch; their order and their masks are not.
+separator between documents is included. A sentence ends at punctuation (`.`, `!`, `?`, `…`, also full-width, plus
+closing quotes and brackets) and at line ends. A sentence longer than a sequence is cut between words, and a longer word
+anywhere. As in the released code, sequences are the same in every epoch, but their order and their masks differ.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
 
 LEAST_ROOM = 4
-FINAL = tuple(sign.encode() for sign in ".!?…。！？")  # what a sentence ends with
-_TRIES = 16  # to find a stretch of several words, and another document with a span as long
+FINAL = tuple(sign.encode() for sign in ".!?…。！？")  # sentence-final punctuation
+_TRIES = 16  # attempts to find a stretch of several words, and another document with a span of that length
 
 
 @dataclass(frozen=True)
 class Span:
-    """One text, or two and their label: 0 as they stood in the text, 1 otherwise."""
+    """One text, or two and their label: 0 in their original order, otherwise 1."""
 
     texts: tuple[np.ndarray, ...]
     label: int = 0
@@ -66,8 +66,8 @@ class SpanPairs:
         self.before = np.concatenate([[0], np.cumsum(self.stretches)])
         refuse_if(
             not len(self.lengths) or (pairs == "next sentence" and len(self) < 2),
-            f"{shards.folder}: the {shards.split} text has no two spans to compare; give more text, more "
-            "documents, or use --system roberta, which needs no pairs",
+            f"{shards.folder}: the {shards.split} text has no two spans to compare; give more text, more documents, "
+            "or use --system roberta, which needs no pairs",
         )
 
     def __len__(self) -> int:
@@ -93,20 +93,20 @@ class SpanPairs:
     # -- words -------------------------------------------------------------------------------------------------------
 
     def _document(self, index: int) -> tuple[int, int, int]:
-        """The document of a stretch, and where it begins and ends in the stream."""
+        """The document of a stretch, and where the document begins and ends in the stream."""
         document = int(np.searchsorted(self.before, index, side="right")) - 1
         start = int(self.starts[document])
         return document, start, start + int(self.lengths[document])
 
     def _bounds(self, index: int) -> tuple[int, int]:
-        """Where a stretch would begin and end if words did not matter."""
+        """Where a stretch begins and ends, ignoring words."""
         document, start, stop = self._document(index)
         number, of = index - int(self.before[document]), int(self.stretches[document])
         return start + number * (stop - start) // of, start + (number + 1) * (stop - start) // of
 
     def _marks(self, index: int) -> np.ndarray:
-        """Where the words of a stretch begin, and where its last one ends: a word belongs to the stretch that it begins
-        in."""
+        """Where the words of a stretch begin, and where its last one ends. A word belongs to the stretch in which it
+        begins."""
         (_, first, last), (start, stop) = self._document(index), self._bounds(index)
         right = min(last, stop + self.room)
         found = self._word_starts(first, start, right)
@@ -117,14 +117,14 @@ class SpanPairs:
         return found[found <= found[0] + self.room] if len(found) else found
 
     def _word_starts(self, first: int, start: int, stop: int) -> np.ndarray:
-        """The places from `start` up to `stop` where words begin, in the document that begins at `first`."""
-        left = max(first, start - 1)  # whether a word begins is seen from the piece before
+        """The positions from `start` up to `stop` where words begin, in the document that begins at `first`."""
+        left = max(first, start - 1)  # the previous piece decides whether a word begins
         starts = left + np.flatnonzero(self.tokenizer.word_starts(self._read(left, stop)))
         return starts[starts >= start]
 
     def _words(self, index: int, short: bool, draw: np.random.Generator) -> tuple[int, np.ndarray]:
-        """`index` and the marks of its stretch, or some in a row of them if it is to be `short`; of another stretch,
-        drawn, if there is no border for two spans."""
+        """`index` and the marks of its stretch, or some consecutive ones if it is to be `short`; another stretch is
+        drawn if there is no border for two spans."""
         for _ in range(_TRIES):
             marks = self._marks(index)
             if short and len(marks) > 2:
@@ -141,10 +141,10 @@ class SpanPairs:
 
     def _turns(self, index: int, marks: np.ndarray) -> list[tuple[int, int, int]]:
         """Where two consecutive spans may begin, and where the second ends: whole sentences; if there are no two, parts
-        of one; if it has no three words, its beginning and a part."""
+        of one; with fewer than three words, its beginning and a part."""
         first, left = self._document(index)[1], int(marks[0])
         before = max(first, left - 1)
-        ended = self.final[self._read(before, int(marks[-1]))]  # of each piece, whether a sentence ends with it
+        ended = self.final[self._read(before, int(marks[-1]))]  # for each piece, whether a sentence ends with it
         begins = np.array([place == first or bool(ended[place - 1 - before]) for place in marks.tolist()])
         inside = marks[~begins]
         choices = (marks[begins], inside, inside if not begins[0] else np.insert(inside, 0, left))
@@ -152,8 +152,8 @@ class SpanPairs:
         return next(filter(None, turns), [])
 
     def _alike(self, marks: np.ndarray) -> list[tuple[int, int]]:
-        """Where two consecutive spans may begin, of which either both have a space before them or neither has. What
-        stands before the first place that allows it is left out; the last mark is where the second ends."""
+        """Where two consecutive spans may begin, such that both or neither have a space before them. Text before the
+        first possible position is left out; the last mark is the end of the second span."""
         if len(marks) < 3:
             return []
         spaced = self.spaced[self._read(int(marks[0]), int(marks[-1]))[marks[:-1] - marks[0]]].tolist()
@@ -162,7 +162,7 @@ class SpanPairs:
         return [(first[kind], place) for place, kind in zip(places, spaced) if first[kind] != place]
 
     def _seconds(self, index: int, marks: np.ndarray, draw: np.random.Generator) -> tuple[int, int]:
-        """Where the second span begins, and where one of the same length begins elsewhere."""
+        """Where the second span begins, and where another one of the same length begins."""
         stop = int(marks[-1])
         lengths = stop - marks[1:-1]
         ends = stop == self._document(index)[2]
@@ -179,11 +179,11 @@ class SpanPairs:
     def _elsewhere(
         self, index: int, ends: bool, longest: int, draw: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Where a span of another document may begin, and where it may stop: at the end of the document if it `ends`,
-        else before that."""
+        """Where a span of another document may begin, and where it stops: at the end of the document if it `ends`,
+        otherwise before that."""
         found = self._another(index, draw)
         document, first, last = self._document(found)
-        if document == self._document(index)[0]:  # there is no other
+        if document == self._document(index)[0]:  # there is no other document
             marks = self._marks(found)
             return marks[1:-1], marks[1:]
         if ends:
@@ -193,7 +193,7 @@ class SpanPairs:
         return starts, starts
 
     def _another(self, index: int, draw: np.random.Generator) -> int:
-        """A stretch of another document, so that long documents are drawn more often; if there is but one document,
+        """A stretch of another document, so that long documents are drawn more often; if there is only one document,
         another stretch of it."""
         document = self._document(index)[0]
         first, after = int(self.before[document]), int(self.before[document + 1])
@@ -204,9 +204,9 @@ class SpanPairs:
 
 
 def _documents(shards: TokenShards, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where each document of two tokens or more begins, and its length; `end` stands after each."""
+    """Where each document of at least two tokens begins, and its length; `end` follows each."""
     ends = shards.places(end)
-    if not len(ends) or ends[-1] != len(shards) - 1:  # a single document is split in its middle
+    if not len(ends) or ends[-1] != len(shards) - 1:  # a single document may be split in its middle
         ends = np.append(ends, len(shards))
     starts = np.concatenate([[0], ends[:-1] + 1])
     lengths = ends - starts
@@ -214,10 +214,10 @@ def _documents(shards: TokenShards, end: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_room(room: int, shards: TokenShards) -> None:
-    """The context is cut to what the text has, so that either may be too short."""
+    """The context is shortened to the text's length, so either may be too short."""
     refuse_if(
         room < LEAST_ROOM,
-        f"{shards.folder}: room for {max(0, room)} tokens of the {shards.split} text is too short to mask; use a "
+        f"{shards.folder}: room for only {max(0, room)} tokens of the {shards.split} text, too few for masking; use a "
         "longer context or give more text",
     )
 
@@ -226,13 +226,13 @@ def check_room(room: int, shards: TokenShards) -> None:
 
 
 _SIGNS = "".join(sign.decode() for sign in FINAL)
-CHUNK = 1 << 22  # tokens that are looked at together
+CHUNK = 1 << 22  # tokens processed at once
 _CLOSING = "’”»)]}）】」』》"
-_QUOTES = "\"'"  # which close what is before them if no space stands between
+_QUOTES = "\"'"  # closing quotes, if no space precedes them
 
 
 class FullSentences:
-    """Consecutive sentences of at most `room` tokens together."""
+    """Consecutive sentences, at most `room` tokens together."""
 
     def __init__(self, shards: TokenShards, room: int, tokenizer: Tokenizer) -> None:
         check_room(room, shards)
@@ -250,7 +250,7 @@ class FullSentences:
 
 
 class _Signs:
-    """What the pieces of a vocabulary say of where sentences and words begin."""
+    """What the pieces of a vocabulary say about where sentences and words begin."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -268,7 +268,7 @@ class _Signs:
     def sentence_starts(self, ids: np.ndarray) -> np.ndarray:
         """Which of `ids` begin a sentence; the first one does."""
         ended, closing = self.final[ids], self.closing[ids]
-        for _ in range(2):  # `."` and `.")`
+        for _ in range(2):  # for `."` and `.")`
             ended[1:] |= ended[:-1] & closing[1:]
         apart = self.apart[ids[1:]] | self.spaces[ids[:-1]]
         starts = np.ones(len(ids), dtype=bool)
@@ -281,7 +281,7 @@ def _is_made_of(text: str, signs: str) -> bool:
 
 
 def _is_spaced_script(sign: str) -> bool:
-    """Whether it is a letter or digit with a space before it wherever a sentence begins: "3.5" has no border."""
+    """Whether it is a letter or digit of a script where a sentence begins after a space: "3.5" has no border."""
     return sign.isalnum() and ord(sign) < 0x2E80
 
 
@@ -292,7 +292,7 @@ def _packed(shards: TokenShards, room: int, signs: _Signs) -> np.ndarray:
         start = borders[-1]
         ids = shards.window(start, min(CHUNK + room, len(shards) - start))
         numbers = np.arange(len(ids) + 1)
-        open_end = [start + len(ids) == len(shards)]  # where a text ends, a sentence does
+        open_end = [start + len(ids) == len(shards)]  # a sentence ends where the text ends
         sentence = _last(np.append(signs.sentence_starts(ids), open_end), numbers)
         word = _last(np.append(signs.tokenizer.word_starts(ids), open_end), numbers)
         place = 0
@@ -304,5 +304,5 @@ def _packed(shards: TokenShards, room: int, signs: _Signs) -> np.ndarray:
 
 
 def _last(flags: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """For each place the last one up to it that is flagged."""
+    """For each position, the last flagged one up to it."""
     return np.maximum.accumulate(np.where(flags, numbers, 0))

@@ -1,24 +1,24 @@
-"""The causal language model over contiguous streams, with the state carried on: AWD-LSTM's, which ULMFiT pre-trains.
+"""The causal language model over contiguous streams with carried state, as for AWD-LSTM, which ULMFiT pre-trains.
 
-The loss of a step (Merity, Keskar and Socher 2017; Howard and Ruder 2018), h the top states and m the output dropout:
+The loss of a step (Merity, Keskar and Socher 2017; Howard and Ruder 2018), with h the top states and m the output
+dropout:
 
     mean of −log softmax((m ∘ h_t) W_eᵀ)[u_{t+1}]  +  α · mean of (m ∘ h_t)²  +  β · mean of (h_t − h_{t−1})²
 
 α weighs `activation` (AR), β `temporal` (TAR). As in the released code the penalties are means over tokens and units,
-TAR's over neighbours inside a piece; the loop gets them as sums with counts, so that splitting a step changes nothing.
-They keep a model from fitting its training text and are no part of what it is worth: scoring leaves them out.
+TAR's over neighbours inside a piece. The loop gets them as sums with counts, so that splitting a step changes nothing.
+They reduce overfitting and are not part of the score.
 
-Each row of a step goes on where that row ended in the step before, in pieces of varying length
-(`text/order.py`), or all of one length where neither `length_spread` nor `length_half` is set. With that,
-and without penalties, it is Transformer-XL's objective too, whose state is a memory that some rows begin without
-(`fresh_rows`).
+Each row of a step continues where it ended in the previous step, in pieces of varying length (`text/order.py`), or of
+one length if neither `length_spread` nor `length_half` is set. With one length and without penalties, this is also
+Transformer-XL's objective, whose state is a memory that some rows start without (`fresh_rows`).
 
-Beginning anew now and then: rows of a stream that are read as if nothing stood before them.
+Some rows start anew: they are read as if nothing preceded them.
 
-A model that always reads on never learns to read a beginning, and a sentence that is to be classified, or a text that
-is to be scored, is one: there is nothing to attend to but a few tokens, for which its weights were never fitted. So a
-part of the rows of a step, drawn by their examples, is given an empty state. Papers that do not transfer have no need
-of it, and their sizes do not do it.
+A model that always continues never learns to read a beginning. But a sentence to classify, or a text to score, is a
+beginning: there are only a few tokens to attend to, for which the weights were never trained. So a share of the rows of
+a step, drawn by their examples, starts with an empty state. Papers that do not transfer do not need this, and their
+sizes do not do it.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from foretext.text.order import PieceLengths, PieceOrder, SampleOrder, StreamPie
 class ForgettingConfig:
     """[objective] of Transformer-XL, and a part of XLNet's."""
 
-    forget: float = 0.0  # part of the rows of a step that begin anew
+    forget: float = 0.0  # share of the rows of a step that start anew
 
     def check(self) -> None:
         check_range("objective", self, "at least 0 and at most 1", "forget")
 
 
 def fresh_rows(part: float, count: int, draw: Draw | None) -> Tensor | None:
-    """Which of so many rows begin anew, [B] of bools, whatever batch an example is in; None: none do."""
+    """Which of the rows start anew, [B] of bools, whatever batch an example is in; None: none."""
     if not part or draw is None:
         return None
-    # Of a generator beside that of the example's other draws, which do not depend on it.
+    # A separate generator, so that the example's other draws do not depend on this one.
     found = torch.tensor([draw.generator(number).spawn(1)[0].random() < part for number in range(count)])
     return found if bool(found.any()) else None
 
 
 def begun_anew(state: Any, fresh_B: Tensor | None) -> Any:
-    """What is carried, and nothing for these rows: zeros, which are an LSTM's first state, and false, which is a place
-    of a memory that holds nothing."""
+    """The carried state, emptied for these rows: zeros are an LSTM's initial state, and false marks an empty place of a
+    memory."""
     if fresh_B is None or state is None:
         return state
     if isinstance(state, Tensor):
@@ -80,8 +80,8 @@ class StreamConfig:
 
     activation: float = 2.0  # α: the weight of AR; 0: none
     temporal: float = 1.0  # β: the weight of TAR; 0: none
-    length_spread: float = 5.0  # deviation of a piece's length from the context, in tokens
-    length_half: float = 0.05  # part of the pieces that have about half the context
+    length_spread: float = 5.0  # standard deviation of a piece's length, in tokens
+    length_half: float = 0.05  # share of the pieces with about half the context
 
     def check(self) -> None:
         check_range("objective", self, "at least 0", "activation", "temporal", "length_spread")
@@ -100,7 +100,7 @@ class StreamObjective(CausalObjective):
     def __init__(
         self, model: ModelConfig, config: StreamConfig, direction: Direction = "forward", forget: float = 0.0
     ) -> None:
-        """`forget`: the part of the rows of a step that begin anew, in training."""
+        """`forget`: the share of the rows of a step that start anew, in training."""
         super().__init__(direction)
         self.forget = forget
         self.config, self.width = config, model.width

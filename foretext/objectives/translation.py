@@ -2,29 +2,28 @@
 
     −Σ_t log softmax(W_out h̃_t + b_out)[y_t]   over the words of a target and its end
 
-The decoder (`nn/recurrent/cove.py`: two LSTM layers with input feeding, attention over the source) is told the
-right words before each place. It is this objective's head; the encoder is the trunk, and all that a task model reads
-afterwards. The loss counts target words, with the end; an unknown target word counts as the one word that all unknown
-ones are, and is never written.
+The decoder (`nn/recurrent/cove.py`: two LSTM layers with input feeding and attention over the source) gets the correct
+previous words (teacher forcing). It is this objective's head. The encoder is the trunk, and the only part that a task
+model reads. The loss counts target words, end included. All unknown target words share one class, which is never
+written.
 
-With `start` and `decode_step` the objective is a model for `generate/many.py`.
+With `start` and `decode_step` the objective serves `generate/many.py` as a model.
 
-From two files of parallel text and a file of word vectors to the pairs that CoVe's translation learns from.
+From two files of parallel text and a file of word vectors to training pairs:
 
-    text = ParallelText(source, target, settings)                lines split into words, overlong ones left out
+    text = ParallelText(source, target, settings)                lines split into words, long ones left out
     counts = count_words(text)                                             how often each word occurs
     tokenizer, matrix, said = counts.vocabularies(glove, size)             both vocabularies, and the sources' vectors
     write_documents(counts.documents(tokenizer, seed), …)                  pairs as token shards
     pairs = ShardedPairs(shards, tokenizer)                                and back
 
-The files are read twice, for the words and for the pairs, so that memory holds words and never the text.
+The files are read twice, for the words and for the pairs, so that memory never holds the text.
 
-A source is the ids of its words; a word is looked up as it is written, else in lower case, and one that has no vector
-is `<unk>`, whose vector is zeros (the paper's treatment of unknown words). A target is the ids of its words and the
-end, in a vocabulary of their own.
+A source is the ids of its words. A word is looked up as written, otherwise in lower case; a word without a vector is
+`<unk>`, whose vector is zeros, as in the paper. A target is the ids of its words and the end, in their own vocabulary.
 
-In shards a pair is a document: the source's ids, then the target's behind all ids that sources have. Which is which is
-told by the number, so that shards of pairs are read, checked and divided into training and validation as all others.
+In shards a pair is one document: the source's ids, then the target's ids, shifted above all source ids. The number
+tells them apart, so shards of pairs are read, checked and split into training and validation like others.
 """
 
 from __future__ import annotations
@@ -53,9 +52,9 @@ from foretext.text.tokenizers.word_tokenizer import SPECIALS, WordTokenizer, wor
 from foretext.text.words.vectors import WordVectors, read_vectors
 from foretext.text.words.word_list import END, START, WordList, marked_words, plain_words
 
-COUNTED = 1 << 20  # ids that are looked at together
-BYTES_A_WORD = 4  # of a pair, in shards, at most
-FEW_KNOWN = 0.5  # part of the source's words: with fewer the user is told
+COUNTED = 1 << 20  # ids processed at once
+BYTES_A_WORD = 4  # per pair in shards, at most
+FEW_KNOWN = 0.5  # share of the source's words with vectors; below this the user is warned
 
 
 @dataclass(frozen=True)
@@ -64,53 +63,53 @@ class TranslationSettings:
 
     shapes: ClassVar[tuple[str, ...]] = ("embedding",)
 
-    most_words: int = 50_000  # that the target's vocabulary may have
-    least_count: int = 1  # times that a target word must occur to have an id
-    embedding: int = 300  # numbers of a target word's vector
+    most_words: int = 50_000  # size limit of the target vocabulary
+    least_count: int = 1  # occurrences that a target word needs to get an id
+    embedding: int = 300  # width of a target word's vector
     longest: int = 75  # words; pairs with a longer side are left out
-    lower: bool = False  # whether targets are learned in lower case
+    lower: bool = False  # whether targets are lower-cased
 
     def check(self) -> None:
         check_range("objective", self, "at least 1", "most_words", "least_count", "embedding", "longest")
 
     def check_vocabulary(self, kind: str, size: int, system: str) -> None:
-        """UserError for a vocabulary that is not of words with vectors, the only one that pairs are read with."""
+        """UserError for a vocabulary other than words with vectors, the only kind that pairs can be read with."""
         refuse_if(
             kind != "word-list",
-            f"tokenizer.kind={kind}: {system} reads the words that --vectors has (word-list) and no other "
+            f"tokenizer.kind={kind}: {system} reads words with the vectors of --vectors (word-list) and no other "
             "vocabulary; leave it out",
         )
         refuse_if(
             size <= len(SPECIALS),
-            f"tokenizer.size={size}: there must be room for a word beside {' and '.join(SPECIALS)}; give at least "
+            f"tokenizer.size={size}: there must be room for a word besides {' and '.join(SPECIALS)}; give at least "
             f"{len(SPECIALS) + 1}",
         )
 
     def corpus(self, source: str, target: str, errors: str) -> WordCounts:
-        """The files, read once and counted; UserError if they are too little to learn from."""
+        """The files, read once and counted; UserError if there is too little to learn from."""
         counts = count_words(ParallelText(source, target, self, errors))
         refuse_if(
             not counts.different,
-            f"{source}, {target}: one pair is too little to train on and to validate with; give more",
+            f"{source}, {target}: one pair is too little to train and validate on; give more",
         )
         return counts
 
     def vectors(self, path: str | Path | WordVectors, tokenizer: WordTokenizer) -> np.ndarray:
-        """Those of a vocabulary that was made from this file, [ids, width]."""
+        """The vectors of a vocabulary that was made from this file, [ids, width]."""
         words = tokenizer.pieces[len(SPECIALS) :]
         vectors = read_vectors(path, only=words)
         missing = next((word for word in words if word not in vectors.ids), None)
         refuse_if(
             missing is not None,
-            f"{path}: has no vector for {missing!r}, which it had when the run was begun; put the file back that was "
-            "there then, or start a new run",
+            f"{path}: has no vector for {missing!r}, but had one when the run was started; restore that file, or "
+            "start a new run",
         )
         return _behind_specials(vectors.rows(words))
 
 
 @dataclass(frozen=True)
 class TextPair:
-    """Words of a source, marked words of its translation, and the translation as it stands in the file."""
+    """Words of a source, marked words of its translation, and the translation as in the file."""
 
     source: tuple[str, ...]
     target: tuple[str, ...]
@@ -119,12 +118,12 @@ class TextPair:
 
 @dataclass
 class PairReport(ParallelReport):
-    overlong: int = 0  # pairs left out because a side has too many words
+    overlong: int = 0  # pairs left out because a side is too long
 
 
 @dataclass(frozen=True)
 class ParallelText:
-    """The pairs of two files. `keep_all`: also overlong ones, as where translations are to be scored."""
+    """The pairs of two files. `keep_all`: long pairs too, for scoring translations."""
 
     source: str | Path
     target: str | Path
@@ -133,7 +132,7 @@ class ParallelText:
     keep_all: bool = False
 
     def pairs(self, report: PairReport | None = None) -> Iterator[TextPair]:
-        """One after the other, read anew each time; UserError, at the end, if there is none."""
+        """One pair after the other, read anew each time; UserError, at the end, if there is none."""
         report = report or PairReport()
         longest, lower, empty = self.settings.longest, self.settings.lower, True
         for one, other in read_parallel(self.source, self.target, report, self.errors):
@@ -145,19 +144,19 @@ class ParallelText:
                 yield TextPair(tuple(words), tuple(marked), other)
         refuse_if(
             empty,
-            f"{self.source}, {self.target}: all {report.pairs:,} pairs have a side of more than {longest} words; "
-            "give files with a sentence a line, or --set objective.longest=…",
+            f"{self.source}, {self.target}: all {report.pairs:,} pairs have a side of more than {longest} words; give "
+            "files with one sentence per line, or --set objective.longest=…",
         )
 
 
 @dataclass(frozen=True)
 class WordCounts:
-    """Two files, read once: how often each word occurs on either side, and what is made of that."""
+    """Word counts of both files, from one pass, and what is made from them."""
 
     sources: Counter[str]
     targets: Counter[str]
     pairs: int
-    different: bool  # whether there are two pairs that differ
+    different: bool  # whether there are two different pairs
     report: PairReport
     text: ParallelText
 
@@ -168,15 +167,15 @@ class WordCounts:
 
     @property
     def octets(self) -> int:
-        """Of shards, at most."""
+        """The maximum size of the shards in bytes."""
         return BYTES_A_WORD * (self.sources.total() + self.targets.total() + self.pairs)
 
     def vocabularies(self, path: str | Path | WordVectors, size: int) -> tuple[WordTokenizer, np.ndarray, str]:
-        """The words of sources and targets, the vectors of the former, [ids, width], and what to say of them.
+        """The words of sources and targets, the vectors of the source words, [ids, width], and a note about them.
 
-        A source's vocabulary has at most `size` ids: its own words that have a vector, the most frequent first, then
-        the first words of the file, so that texts of a later task are known too. What is not there has zeros, as the
-        paper's unknown words have.
+        The source vocabulary has at most `size` ids: its own words that have a vector, most frequent first, then the
+        first words of the file, so that texts of a later task are known too. Other words get zeros, like the paper's
+        unknown words.
         """
         room, settings = size - len(SPECIALS), self.text.settings
         vectors = read_vectors(path, only=self.sources, first=room)
@@ -185,36 +184,36 @@ class WordCounts:
         own = dict.fromkeys(numbers[numbers >= 0].tolist())
         refuse_if(
             not own,
-            f"{path}: has no vector for any of the {len(self.sources):,} words of the source; give vectors of its "
+            f"{path}: has no vector for any of the {len(self.sources):,} source words; give vectors of the source's "
             "language",
         )
         chosen = list(own | dict.fromkeys(range(len(vectors.words))))[:room]
         targets = WordList.of_counts(self.targets, settings.most_words, settings.least_count)
         tokenizer = word_tokenizer((vectors.words[number] for number in chosen), targets)
         matrix = _behind_specials(vectors.rows(tokenizer.pieces[len(SPECIALS) :]))
-        said = f"{tokenizer.size:,} words with vectors of {matrix.shape[1]}"
+        said = f"{tokenizer.size:,} words with vectors of {matrix.shape[1]} dimensions"
         return tokenizer, matrix, f"vocabulary: {said}, {targets.size:,} to translate into"
 
     def ids(self, tokenizer: WordTokenizer) -> int:
         return pair_ids(tokenizer)
 
     def documents(self, tokenizer: WordTokenizer, seed: int) -> Iterator[EncodedDocument]:
-        """What `write_documents` takes; copies of a pair are all learned from or all validated on."""
+        """The documents for `write_documents`; copies of a pair are on one side of the split."""
         for pair in self.text.pairs():
             encoded = encoded_pair(pair, tokenizer)
             ids = np.concatenate([encoded.source, encoded.target[:-1] + tokenizer.size])
             yield encoded_document(" ".join(pair.source) + "\n" + pair.reference, ids, seed)
 
     def remarks(self, train: int, valid: int, tokenizer: WordTokenizer) -> list[str]:
-        """What to say of so many pairs to learn from and to validate on."""
+        """Notes about the numbers of training and validation pairs."""
         known = known_words(self.sources, tokenizer)
         said = (
-            f"text: {train:,} pairs to train on, {valid:,} to validate{_left_out(self.report)}; {known:.1%} of the "
-            "source's words, signs aside, have a vector"
+            f"text: {train:,} pairs to train on, {valid:,} to validate on{_left_out(self.report)}; {known:.1%} of the "
+            "source's words (without punctuation) have a vector"
         )
         few = (
-            f"only {known:.1%} of the source's words have a vector and all others are read as nothing: little can be "
-            "learned; give --vectors of the source's language (of single characters where it has no spaces)"
+            f"only {known:.1%} of the source's words have a vector and all others are read as zeros: little can be "
+            "learned; give --vectors of the source's language (for scripts without spaces, of single characters)"
         )
         return [said, few] if known < FEW_KNOWN else [said]
 
@@ -233,7 +232,7 @@ def count_words(text: ParallelText) -> WordCounts:
 
 
 def known_words(counts: Counter[str], tokenizer: WordTokenizer) -> float:
-    """The part of the words, those without a letter or a digit aside, that have a vector."""
+    """The share of words with a vector, ignoring words without a letter or digit."""
     told = {word: count for word, count in counts.items() if any(map(str.isalnum, word))}
     known = sum(count for number, count in zip(tokenizer.lookup(told), told.values()) if number != tokenizer.unknown)
     return known / max(1, sum(told.values()))
@@ -246,7 +245,7 @@ def _left_out(report: PairReport) -> str:
 
 
 def _behind_specials(rows: np.ndarray) -> np.ndarray:
-    """[ids, width]: the specials have zeros."""
+    """[ids, width]: zeros for the special tokens."""
     return np.pad(rows, ((len(SPECIALS), 0), (0, 0)))
 
 
@@ -265,18 +264,18 @@ def encoded_pair(pair: TextPair, tokenizer: WordTokenizer) -> Pair:
 
 
 def length_order(pairs: ShardedPairs, batch_size: int, seed: int) -> LengthOrder:
-    """By the source's length, then the target's: both sides take their steps one by one."""
+    """By the source's length, then the target's: both sides are processed step by step."""
     sources, targets = pairs.lengths()
     return LengthOrder(sources * (int(targets.max()) + 1) + targets, batch_size, seed)
 
 
 def pair_ids(tokenizer: WordTokenizer) -> int:
-    """How many ids there are in shards of pairs."""
+    """The number of ids in shards of pairs."""
     return tokenizer.size + tokenizer.target_words.size
 
 
 class ShardedPairs:
-    """Pairs that are on disk, as `WordCounts.documents` made them."""
+    """Pairs on disk, as `WordCounts.documents` made them."""
 
     def __init__(self, shards: TokenShards, tokenizer: WordTokenizer) -> None:
         assert tokenizer.end is not None
@@ -287,7 +286,7 @@ class ShardedPairs:
         )
         self.starts = np.concatenate([[0], self.ends[:-1] + 1])
         before = self._source_ids_before(self.ends)
-        self.sources = before - np.concatenate([[0], before[:-1] + 1])  # an end is among a source's ids too
+        self.sources = before - np.concatenate([[0], before[:-1] + 1])  # the end is among the source ids too
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -298,7 +297,7 @@ class ShardedPairs:
         return Pair(ids[:words], np.append(ids[words:] - self.first_target, END))
 
     def _source_ids_before(self, places: np.ndarray) -> np.ndarray:
-        """How many ids of sources, ends included, stand before each place; the ids are read a part at a time."""
+        """How many source ids, ends included, precede each position; the ids are read in parts."""
         found, before = np.zeros(len(places), dtype=np.int64), 0
         for start in range(0, len(self.shards), COUNTED):
             ids = self.shards.window(start, min(COUNTED, len(self.shards) - start))
@@ -309,7 +308,7 @@ class ShardedPairs:
         return found
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of all sources, of all targets."""
+        """Of all sources, and of all targets."""
         return self.sources, self.ends - self.starts - self.sources + 1
 
 
@@ -321,7 +320,7 @@ NAME = "translation"
 
 @dataclass(frozen=True)
 class PairBatch(Batch):
-    """Sources as `ids_BT`, targets as `targets_BT`, which has places of its own; both count as read."""
+    """Sources as `ids_BT`, targets as `targets_BT` with positions of their own; both count as read."""
 
     @property
     def real_tokens(self) -> int:
@@ -337,7 +336,7 @@ class TranslationObjective(Translator):
         super().__init__()
         settings.check()
         if not isinstance(tokenizer, WordTokenizer):
-            raise UserError(f"a translation is learned with a vocabulary of words, not of {tokenizer.kind}")
+            raise UserError(f"translation needs a vocabulary of words, not {tokenizer.kind}")
         self.settings, self.tokenizer, self.lower = settings, tokenizer, settings.lower
         self.weights = {NAME: 1.0}
         self.decoder = AttentionDecoder(model, tokenizer.target_words.size, settings.embedding)
@@ -358,7 +357,7 @@ class TranslationObjective(Translator):
         return Pair(source, target)
 
     def pairs_in(self, source: str | Path, target: str | Path, errors: str) -> tuple[list[Pair], list[str]]:
-        """No pair is too long."""
+        """All pairs, however long."""
         texts = list(ParallelText(source, target, self.settings, errors, keep_all=True).pairs())
         return [encoded_pair(pair, self.tokenizer) for pair in texts], [pair.reference for pair in texts]
 
@@ -366,7 +365,7 @@ class TranslationObjective(Translator):
         return ShardedPairs(shards, self.tokenizer)
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
-        """Pairs of like length together."""
+        """Pairs of similar length together."""
         return length_order(cast(ShardedPairs, examples), batch_size, seed)
 
     def usual_length(self, examples: Examples, context: int) -> int:
@@ -405,6 +404,6 @@ class TranslationObjective(Translator):
 
 
 def words_before(targets_BT: Tensor) -> Tensor:
-    """The word that stands before each target; before the first, wherever it is, the start."""
+    """The word before each target; before the first one, the start symbol."""
     before_BT = torch.cat([torch.full_like(targets_BT[:, :1], START), targets_BT[:, :-1]], dim=1)
     return before_BT.masked_fill(before_BT == IGNORE, START)

@@ -49,7 +49,7 @@ def test_pretrain_without_out_and_with_nothing(tmp_path: Path) -> None:
     assert made.generate("the", max_tokens=2, seed=0) is not None
     with refused("text", "files"):
         ft.pretrain(steps=1)
-    with refused("long", "--minutes", "--steps", "--tokens"):
+    with refused("budget", "--minutes", "--steps", "--tokens"):
         ft.pretrain(documents=TEXTS)
     with refused("texts", "documents"):
         ft.pretrain("a.txt", documents=TEXTS, steps=1)

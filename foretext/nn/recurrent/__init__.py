@@ -1,1 +1,1 @@
-"""LSTMs and what reads words for them: AWD-LSTM, the biLM, CoVe, cross-view training."""
+"""LSTMs and their inputs: AWD-LSTM, the biLM, CoVe, cross-view training."""

@@ -1,46 +1,46 @@
 """The AWD-LSTM trunk (Merity, Keskar and Socher 2017), which ULMFiT (Howard and Ruder 2018) pre-trains.
 
-Embeddings of `width`, layers of `hidden` cells, and a last layer of `width` again, so that the softmax can be tied to
-the embeddings. Each layer is one call of torch's fused kernel, which is handed the weights of this pass: the
-hidden-to-hidden matrix after its dropout is an argument and no parameter that is overwritten, so gradients reach the
-weights that are learned, and there is one copy of these. (Rows of unequal length that learn on a CPU, where the kernel
-is slow, take their own steps: `lstm_layer`.)
+Embeddings have `width`, layers have `hidden` cells, and the last layer has `width` again, so that the softmax can be
+tied to the embeddings. Each layer is one call of torch's fused kernel, which gets this pass's weights as arguments. The
+hidden-to-hidden matrix after dropout is an argument, not an overwritten parameter, so gradients reach the learned
+weights and there is one copy of them. (In training on a CPU the kernel is slow for rows of unequal length; these use
+our own steps: `lstm_layer`.)
 
-The five dropouts are the embedding rows, the input, the hidden-to-hidden weights, what passes
-from layer to layer, and the output. Their ratios are the configuration's; `dropout` multiplies them all.
+There are five dropouts: on embedding rows, on the input, on the hidden-to-hidden weights, between layers, and on the
+output. The configuration sets their ratios; `dropout` multiplies them all.
 
-`Hidden.top` is the top layer *before* the output dropout: a classifier reads that, TAR compares its neighbours, and a
-state that is carried or scored is never dropped. A language model drops it itself, `trunk.output_dropout(hidden.top)`,
-and so has both the raw and the dropped states without a second field that no other trunk would fill:
+`Hidden.top` is the top layer *before* the output dropout: classifiers read it, TAR compares its neighbours, and carried
+or scored states have no dropout. A language model applies the dropout itself, with `trunk.output_dropout(hidden.top)`,
+and so has both versions without a second field that no other trunk would fill:
 
     hidden = trunk(batch, state)
     dropped = trunk.output_dropout(hidden.top)
     lm = trunk.output_layer().loss(dropped…, …)
     ar, tar = activation_penalty(dropped, batch.mask_BT), temporal_penalty(hidden.top, batch.mask_BT)
 
-The state is ((h, c), …), one pair of [B, H] a layer. Initial weights are those of the released code: embeddings uniform
-in ±.1, a layer's matrices and both its biases uniform in ±1/√cells, no forget gate opened beforehand. So drawn, what a
-gate hears of its input is a hundredth of what opens it, in each of three layers, and hundreds of updates go by before a
-token makes a difference. `lively` reads each embedding divided by its root mean square, and draws the weights of every
-layer's input so that its gates hear it with a deviation of 1; the softmax has the embeddings as they are, whose size is
-then its own affair: they grow severalfold in a run, and gates that heard them grow would end up shut or open for good.
+The state is ((h, c), …), one pair of [B, H] per layer. Initial weights are those of the released code: embeddings
+uniform in ±.1, a layer's matrices and both biases uniform in ±1/√cells, and no bias that opens the forget gates. With
+this initialisation the input contributes a hundredth of what opens a gate, in each of three layers, and hundreds of
+updates pass before a token makes a difference. `lively` divides each embedding by its root mean square, and draws every
+layer's input weights so that the gates' inputs have standard deviation 1. The softmax uses the original embeddings,
+whose size grows severalfold during training; gates that read them at that size would saturate.
 
-What an AWD-LSTM is regularised by (Merity, Keskar and Socher 2017): its dropouts and two penalties.
+AWD-LSTM's regularisation (Merity, Keskar and Socher 2017) is its dropouts and two penalties.
 
-Ordinary dropout draws anew at every time step, which wears a recurrent memory away. AWD-LSTM's dropouts do not:
+Ordinary dropout draws a new mask at every time step, which erodes a recurrent memory. AWD-LSTM's dropouts do not:
 
 - embedding rows: a token's whole row of the table is zero, wherever it occurs in the batch;
-- locked (variational): one mask for a sequence, the same at all of its time steps; on the input, between the layers and
+- locked (variational): one mask per sequence, the same at all its time steps; on the input, between the layers and
   on the output;
 - weights: single entries of the hidden-to-hidden matrix are zero for a whole forward pass, so the recurrence itself is
   thinned out and the fused kernel still runs it.
 
-What is kept is scaled by 1 / (1 − p). Everything is drawn from torch's own generator, and in an amount that depends on
-rows, widths and vocabulary but not on the padding, so that padding cannot change a mask.
+Kept values are scaled by 1 / (1 − p). All masks come from torch's own generator, and the number of draws depends on
+rows, widths and vocabulary but not on padding, so padding cannot change a mask.
 
-The penalties are the paper's activation regularisation (AR), on the dropped states of the top layer, and temporal
-activation regularisation (TAR), on the step from one of its undropped states to the next. As in the released code, and
-in fastai, they are means of squares, here as sums and counts; the factors α and β are the objective's weights.
+The penalties are the paper's activation regularisation (AR), on the top states after dropout, and temporal activation
+regularisation (TAR), on the difference of neighbouring top states before dropout. As in the released code and in fastai
+they are means of squares, here sums and counts; the factors α and β are the objective's weights.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, ReadingOrder, lstm_layer, reading_order
 from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk
 
-LEAST_SQUARE = 1e-8  # added to a row's mean square, so that one of zeros stays as it is
+LEAST_SQUARE = 1e-8  # added to a row's mean square, so that a row of zeros stays unchanged
 
 
 def kept(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
-    """Zeros (probability p) and 1 / (1 − p), of the kind and on the device of `like`."""
+    """A mask of zeros (probability p) and 1 / (1 − p), with the type and device of `like`."""
     if full_precision_on_cpu(like):
         return keep_mask(shape, p, like.dtype)
     return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
 
 
 def embed_dropped(table_VD: Tensor, ids_N: Tensor, p: float, training: bool, level: bool = False) -> Tensor:
-    """The rows of these ids, where each row of the whole table is dropped or not. The table itself is not copied: only
-    the rows that are read are scaled. `level`: each row divided by its own root mean square first."""
+    """The embeddings of these ids, with whole rows of the table dropped. Only the rows in use are scaled; the table is
+    not copied. `level`: first divides each row by its root mean square."""
     x_ND = F.embedding(ids_N, table_VD)
     if level:
         x_ND = F.rms_norm(x_ND, x_ND.shape[1:], eps=LEAST_SQUARE)
@@ -86,7 +86,7 @@ def locked_dropout(x_BTD: Tensor, p: float, training: bool) -> Tensor:
 
 
 def activation_penalty(dropped_BTD: Tensor, mask_BT: Tensor | None = None) -> LossSum:
-    """AR: the squares of the top states after the output dropout. Padding is zero in them, and is not counted."""
+    """AR: the squares of the top states after the output dropout. Padding is zero there and is not counted."""
     flat = dropped_BTD.reshape(-1)
     tokens = dropped_BTD[..., 0].numel() if mask_BT is None else int(mask_BT.sum())
     return LossSum(torch.dot(flat, flat), float(tokens * dropped_BTD.shape[2]))
@@ -94,7 +94,7 @@ def activation_penalty(dropped_BTD: Tensor, mask_BT: Tensor | None = None) -> Lo
 
 def temporal_penalty(top_BTD: Tensor, mask_BT: Tensor | None = None) -> LossSum:
     """TAR: the squares of h_t − h_{t−1} of the top states before the output dropout, over neighbours in this batch (not
-    over the border to the piece before, which the released code leaves out too)."""
+    across the border to the previous piece, as in the released code)."""
     steps = top_BTD[:, 1:] - top_BTD[:, :-1]
     if mask_BT is not None:
         steps = steps * _neighbours(mask_BT)[:, :, None]
@@ -108,7 +108,7 @@ def penalty_counts(batch: Batch, width: int) -> tuple[float, float]:
 
 
 def _neighbours(mask_BT: Tensor) -> Tensor:
-    """[B, T − 1]: whether a place and the one before it are both real."""
+    """[B, T − 1]: whether a position and the previous one are both real."""
     return mask_BT[:, 1:] & mask_BT[:, :-1]
 
 
@@ -120,8 +120,8 @@ def _steps(shape: torch.Size, mask_BT: Tensor | None) -> float:
 
 
 DROPOUTS = ("embedding_dropout", "input_dropout", "weight_dropout", "hidden_dropout", "output_dropout")
-OF_EVEN_DRAW = 3**-0.5  # deviation of what is drawn evenly from ±1
-OF_STATES = 0.2  # deviation of a layer's states h, about, where its gates hear inputs of deviation 1
+OF_EVEN_DRAW = 3**-0.5  # standard deviation of a uniform draw from ±1
+OF_STATES = 0.2  # approximate deviation of a layer's states h if its gates' inputs have deviation 1
 
 LayerState = tuple[Tensor, Tensor]  # h and c, [B, H] each
 State = tuple[LayerState, ...]
@@ -129,22 +129,22 @@ State = tuple[LayerState, ...]
 
 @dataclass(frozen=True)
 class AwdLstmConfig(ModelConfig):
-    """The defaults are the paper's: ULMFiT 4.1 has the shape and the dropouts, BPTT 70."""
+    """The defaults are the paper's: shape and dropouts from ULMFiT 4.1, BPTT 70."""
 
     vocabulary: int
     layers: int = 3
     width: int = 400  # of the embeddings, and of the last layer
     hidden: int = 1150  # cells of the other layers
     context: int = 70  # tokens that gradients flow back through
-    dropout: float = 1.0  # what all five are multiplied by
+    dropout: float = 1.0  # factor on all five dropouts
     embedding_dropout: float = 0.05
     input_dropout: float = 0.4
     weight_dropout: float = 0.5
     hidden_dropout: float = 0.3
     output_dropout: float = 0.4
     init_range: float = 0.1  # embeddings start uniform in ± this
-    lively: bool = False  # whether embeddings are read at one size, which gates hear from the start
-    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
+    lively: bool = False  # whether embeddings are read at a fixed size, which gates react to from the start
+    init_std: float = 0.02  # for what is put on top, such as a task's head; the trunk does not use it
 
     def check(self) -> None:
         check_range("model", self, f"at least 1 and at most {MOST_LAYERS:,}", "layers")
@@ -159,8 +159,8 @@ class AwdLstmConfig(ModelConfig):
             base = getattr(self, name)
             refuse_if(
                 self.dropout * base >= 1.0,
-                f"training.dropout={self.dropout} times model.{name}={base} is {self.dropout * base:g}: nothing "
-                "would be left; lower one of them",
+                f"training.dropout={self.dropout} times model.{name}={base} is {self.dropout * base:g}: everything "
+                "would be dropped; lower one of them",
             )
 
     @property
@@ -169,16 +169,16 @@ class AwdLstmConfig(ModelConfig):
 
     @property
     def layer_widths(self) -> tuple[int, ...]:
-        """Of the embeddings and each layer above."""
+        """The widths of the embeddings and of each layer above."""
         return (self.width, *(cells for _, cells in self.widths()))
 
     def widths(self) -> list[tuple[int, int]]:
-        """What each layer reads, and how many cells it has."""
+        """Each layer's input width, and its number of cells."""
         cells = [self.hidden] * (self.layers - 1) + [self.width]
         return list(zip([self.width, *cells], cells))
 
     def input_bounds(self) -> list[float]:
-        """What each layer's input weights are drawn evenly within: ± this."""
+        """Each layer's input weights are drawn uniformly from ± this."""
         if not self.lively:
             return [cells**-0.5 for _, cells in self.widths()]
         read = [1.0] + [OF_STATES] * (self.layers - 1)
@@ -193,7 +193,8 @@ class AwdLstmConfig(ModelConfig):
         return self.vocabulary * self.width + layers
 
     def activations(self, tokens: int) -> int:
-        """The states and what the kernel keeps, and, whatever the number of tokens, the dropped matrices and masks."""
+        """The states and what the kernel keeps, plus the dropped matrices and masks, whose size is independent of the
+        number of tokens."""
         a_token = sum(inputs + KEPT_PER_CELL * cells for inputs, cells in self.widths()) + 2 * self.width
         matrices = sum(8 * cells * cells for _, cells in self.widths()) if self.dropout * self.weight_dropout else 0
         return tokens * a_token + matrices
@@ -204,7 +205,7 @@ class AwdLstmConfig(ModelConfig):
 
 
 class LstmLayer(nn.Module):
-    """One layer; weights and gate order (input, forget, cell, output) are those of `torch.nn.LSTM`."""
+    """One layer, with the weights and gate order (input, forget, cell, output) of `torch.nn.LSTM`."""
 
     def __init__(self, inputs: int, cells: int, weight_dropout: float, input_bound: float) -> None:
         super().__init__()
@@ -221,7 +222,7 @@ class LstmLayer(nn.Module):
         """The states h of all tokens, and each row's last h and c."""
         weight_hh = dropout(self.weight_hh, self.weight_dropout, self.training)  # of single entries
         if not len(x_ND):
-            return x_ND @ self.weight_ih[: self.cells].t(), state  # nothing, but something to differentiate
+            return x_ND @ self.weight_ih[: self.cells].t(), state  # an empty result that can be differentiated
         weights = [self.weight_ih, weight_hh, self.bias_ih, self.bias_hh]
         y, h, c = lstm_layer(x_ND, order, order.begin(state[0]), order.begin(state[1]), weights)
         return y, (order.end(state[0], h), order.end(state[1], c))
@@ -242,8 +243,8 @@ class AwdLstm(TokenTrunk):
         )
 
     def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
-        """`layers`, where asked for: what the first layer reads, and each layer's states, before any dropout of these.
-        Those between are `hidden` wide, not `width`. A state of one row serves all rows."""
+        """`layers`, on request: the input of the first layer and each layer's states, before any dropout on them. The
+        inner ones have width `hidden`, not `width`. A state of one row serves all rows."""
         assert batch.attend_BTT is None, "an LSTM reads one token after the other"
         config, rows = self.config, len(batch.ids_BT)
         real_BT = torch.ones_like(batch.ids_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
@@ -272,7 +273,7 @@ class AwdLstm(TokenTrunk):
         return order.times(x_ND, kept((order.shape[0], x_ND.shape[1]), p, x_ND)) if self.training and p > 0.0 else x_ND
 
     def output_dropout(self, top_BTD: Tensor) -> Tensor:
-        """The fifth dropout, for what predicts tokens from `Hidden.top`; see the module's docstring."""
+        """The fifth dropout, for predicting tokens from `Hidden.top`; see the module's docstring."""
         return locked_dropout(top_BTD, self.config.dropout * self.config.output_dropout, self.training)
 
     def new_state(self, rows: int) -> State:

@@ -1,52 +1,50 @@
 """ELMo's bidirectional language model up to its softmax (Peters et al., 2018): a character encoder that both directions
-share, and a stack of projected LSTMs for each, which share nothing.
+share, and a stack of projected LSTMs for each direction, which share nothing.
 
     x = encoder(characters),   h_1 = lstm_1(x),   h_l = lstm_l(h_{l−1}) + h_{l−1}   for l > 1
     layers: [x; x], [→h_1; ←h_1], …, [→h_L; ←h_L]
 
-The residual is added to what a layer gives to the next one, not to the state that it goes on from. Dropout, as in the
-released code, is on the input of each layer, and the residual adds that same dropped input; the dropout before the
-softmax belongs to the objective. →h_t has read the words up to and with t, ←h_t those from t on.
+The residual is added to a layer's output for the next layer, not to its recurrent state. As in the released code,
+dropout is on the input of each layer, and the residual adds that same dropped input; the dropout before the softmax
+belongs to the objective. →h_t has read the words up to and including t, ←h_t those from t on.
 
-What is carried from one piece of text to the next is, as in the released code, the state of each row and direction
-after its last step, also of the backward direction, which then goes on from a sentence's begin to the next sentence's
-end. A row without words keeps its state. If a batch has fewer rows than the state, the other rows wait; if it has more,
-the new ones start at 0.
+As in the released code, the state carried from one piece of text to the next is that of each row and direction after
+its last step. This includes the backward direction, which then continues from a sentence's beginning to the next
+sentence's end. A row without words keeps its state. If a batch has fewer rows than the state, the other rows wait; if
+it has more, the new ones start at 0.
 
-The biLM as a trunk: what it reads is a batch of words by their characters.
+As a trunk, the biLM reads a batch of words by their characters. Words have no rows in an embedding table here, so ids
+alone do not say what is read. A `SpelledBatch` includes the characters of its distinct words, and its ids are rows of
+that table: any word can be read, known or not, and each is encoded once, however often it occurs in the batch. A trunk
+that was given a vocabulary's spelling also reads plain batches of that vocabulary's ids, as tasks and features make
+them.
 
-A word has no row of an embedding table here, so ids alone do not say what is to be read. A `SpelledBatch` brings the
-characters of its distinct words along, and its ids are rows of that table: any word can be read, known or not, and each
-is encoded once, however often it stands in the batch. A trunk that was given a vocabulary's way of spelling reads plain
-batches of that vocabulary's ids too, as tasks and features make them.
+Training gives the two directions different text (`objectives/bidirectional.py` says why): `back_ids_BT`, which is in
+text order like everything, but is read from its end. The top then has the forward states of `ids_BT` beside the
+backward states of `back_ids_BT`.
 
-Training gives the two directions different text to read (`objectives/bidirectional.py` says why): `back_ids_BT`, which
-stands in the order of the text as everything does, and is read from its end. The top is then the forward states of
-`ids_BT` beside the backward states of `back_ids_BT`.
+In pre-training the softmax belongs to the objective. For fine-tuning with λ·L1 (GPT's auxiliary loss) the trunk has it,
+as `softmax`: one direction's states then predict the next word in their order, like any causal trunk's.
 
-In pre-training the softmax is the objective's. A fine-tuning with λ·L1 (GPT's auxiliary loss) has it in the trunk, as
-`softmax`: one direction's states then predict the next word of their order, as any causal trunk's do.
+`sampled_softmax_loss` is a softmax over part of a large vocabulary, for training (Jean et al. 2015; the same as
+TensorFlow's `sampled_softmax_loss`, which trained ELMo's language model).
 
-A softmax over part of a large vocabulary, for training (Jean et al. 2015, as TensorFlow's `sampled_softmax_loss` has
-it, by which ELMo's language model was trained).
-
-A target y is told from M candidates that are drawn for all targets together. With o for the logits h Wᵀ + b and Q(c)
-for the number of times that class c is expected among the candidates, which is at most once:
+Each target y competes with M candidates that are drawn for all targets together. With o for the logits h Wᵀ + b, and
+Q(c) for the expected number of times that class c is among the candidates, which is at most 1:
 
     loss = −log( e^{o_y} / Q(y)  /  ( e^{o_y} / Q(y) + Σ_{c drawn, c ≠ y} e^{o_c} / Q(c) ) )
 
 A candidate that happens to be the target is left out of the sum (an accidental hit). Candidates are drawn from a
-log-uniform distribution, about that of words whose ids begin with the most frequent one,
+log-uniform distribution, which is roughly that of words if ids are sorted by frequency,
 
     P(c) = (log(c + 2) − log(c + 1)) / log(V + 1)
 
-again and again until M different ones are there; if that took n draws, Q(c) = 1 − (1 − P(c))ⁿ.
+repeatedly, until there are M different ones; if that took n draws, Q(c) = 1 − (1 − P(c))ⁿ.
 
-What this has in common with the full softmax: the sum over the drawn classes is, in expectation, the full sum over
-classes other than the target, and the logits that are right for the one loss are right for the other, because among
-the candidates y is the target with a probability in the ratio of p(y) / Q(y). The loss itself is not the full one,
-mostly it is smaller; so it is for training only, and scores are taken with the full softmax. Where every class is a
-candidate, Q is 1 and both are the same.
+How it relates to the full softmax: the sum over the drawn classes is, in expectation, the full sum over classes other
+than the target, and the same logits minimise both losses, because among the candidates y is the target with a
+probability in the ratio of p(y) / Q(y). The loss itself is usually smaller than the full one, so it is for training
+only; scores use the full softmax. If every class is a candidate, Q is 1 and both are equal.
 
 The draws come from torch's own generator, which the loop seeds for each step; all micro-batches of a step share them.
 """
@@ -76,12 +74,12 @@ from foretext.nn.recurrent.lstm_layer import (
 )
 from foretext.nn.trunk import MOST_WIDE, ModelConfig, OutputLayer, Trunk
 
-MOST_SHARE = 2  # candidates are at most 1/so much of all classes: beyond that the last ones take ever more draws
+MOST_SHARE = 2  # candidates are at most 1/this of all classes: beyond that, the last ones take more and more draws
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Different classes of 0 … `classes` − 1, and how many draws it took to find them; None: they are all there are."""
+    """Different classes of 0 … `classes` − 1, and how many draws it took to find them; None: these are all classes."""
 
     drawn_M: Tensor
     classes: int
@@ -107,7 +105,7 @@ def draw_candidates(count: int, classes: int, device: torch.device | None = None
         uniform = torch.rand(2 * count + len(drawn), dtype=torch.float64)
         more = torch.exp(uniform * math.log(classes + 1.0)).long().clamp_(max=classes) - 1
         drawn = np.concatenate([drawn, more.numpy()])
-        first = np.sort(np.unique(drawn, return_index=True)[1])  # where each class was drawn for the first time
+        first = np.sort(np.unique(drawn, return_index=True)[1])  # where each class was first drawn
         if len(first) >= count:
             first = first[:count]
             return Candidates(torch.from_numpy(drawn[first]).to(device), classes, int(first[-1]) + 1)
@@ -119,7 +117,7 @@ def sampled_softmax_loss(
     """The sum over n of the loss above."""
     drawn_M = candidates.drawn_M
     less_M, less_N = (candidates.log_counts(of).to(h_ND.dtype) for of in (drawn_M, targets_N))
-    # A target may come often, and gradients of rows that are read by `[]` are added in no order by several threads.
+    # A target may occur often, and several threads add up the gradients of `[]` in random order.
     own_ND, own_bias_N = F.embedding(targets_N, table_VD), F.embedding(targets_N, bias_V[:, None]).squeeze(1)
     target_N = (h_ND * own_ND).sum(dim=1) + own_bias_N - less_N
     other_NM = torch.addmm(bias_V[drawn_M] - less_M, h_ND, table_VD[drawn_M].t())
@@ -128,8 +126,8 @@ def sampled_softmax_loss(
 
 
 class WordSoftmax(nn.Module):
-    """ELMo's softmax over words, Θ_s, which is not tied to what it reads: words are read by their characters. A row and
-    a bias for each word that can be predicted, as in the released code N(0, 1/√width) and 0."""
+    """ELMo's softmax over words, Θ_s. It is not tied to the input, since words are read by their characters. A row and
+    a bias for each word that can be predicted, initialised as in the released code: N(0, 1/√width) and 0."""
 
     def __init__(self, words: int, width: int) -> None:
         super().__init__()
@@ -137,52 +135,52 @@ class WordSoftmax(nn.Module):
         self.bias_V = nn.Parameter(torch.zeros(words))
 
     def loss(self, states_ND: Tensor, targets_N: Tensor, candidates: Candidates | None = None) -> Tensor:
-        """Summed; without candidates against all words."""
+        """Summed; without candidates, over all words."""
         if candidates is None:
             return self.over_all().loss(states_ND, targets_N)
         return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
 
     def over_all(self) -> TiedSoftmax:
-        """All words, as where texts are scored or written."""
+        """Logits of all words, for scoring and writing."""
         return TiedSoftmax(self.table_VD, self.bias_V)
 
 
 # -- the sampled softmax -----------------------------------------------------------------------------------------------
 
 
-StackState = tuple[LstmState, ...]  # for each layer
+StackState = tuple[LstmState, ...]  # one per layer
 BilmState = tuple[StackState, StackState]  # forward, backward
 
 
-Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters of a word]
-DISTINCT = 4  # tokens of a batch for each distinct word, about: in text the frequent words come again and again
+Spelling = Callable[[np.ndarray], np.ndarray]  # ids → the characters of each, [ids, characters per word]
+DISTINCT = 4  # tokens per distinct word in a batch, approximately: frequent words recur
 
 
 @dataclass(frozen=True)
 class SpelledBatch(Batch):
-    """`ids_BT` are rows of `characters_UC`, of which row 0 is no word."""
+    """`ids_BT` are rows of `characters_UC`, whose row 0 stands for no word."""
 
     characters_UC: Tensor | None = None
-    back_ids_BT: Tensor | None = None  # what the backward direction reads; None: the same
+    back_ids_BT: Tensor | None = None  # input of the backward direction; None: the same
     back_mask_BT: Tensor | None = None
     back_targets_BT: Tensor | None = None
 
 
 @dataclass(frozen=True)
 class BilmTrunkConfig(ModelConfig):
-    """[model] of ELMo. The trunk has no row for a word of the vocabulary, the objective's softmax has."""
+    """[model] of ELMo. The trunk has no rows for the words of the vocabulary; the objective's softmax does."""
 
     vocabulary: int
     layers: int = 2
-    cells: int = 4096  # of each layer and direction
+    cells: int = 4096  # per layer and direction
     context: int = 20  # words that gradients flow back through
-    reads: int = 512  # tokens of a text that a task or features read at a time
-    cell_clip: float = 3.0  # 0: no bound
+    reads: int = 512  # tokens of a text that a task or features read at once
+    cell_clip: float = 3.0  # 0: no clipping
     state_clip: float = 3.0
     residual: bool = True
     dropout: float = 0.1
-    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
-    words: CharEncoderConfig = field(default_factory=CharEncoderConfig)  # its width is that of a direction's states
+    init_std: float = 0.02  # for what is put on top, such as a task's head; the trunk does not use it
+    words: CharEncoderConfig = field(default_factory=CharEncoderConfig)  # its width is that of one direction's states
 
     def check(self) -> None:
         check_range("model", self, f"at least 1 and at most {MOST_WIDE:,}", "context", "reads")
@@ -206,7 +204,9 @@ class BilmTrunkConfig(ModelConfig):
         return self.words.length
 
     def describe(self) -> str:
-        return f"{self.layers} layers of {self.cells} cells a direction, projected to {self.words.width}, on characters"
+        return (
+            f"{self.layers} layers of {self.cells} cells per direction, projected to {self.words.width}, on characters"
+        )
 
     def parameters(self) -> int:
         return self.words.parameters() + 2 * self.layers * self.lstm().parameters()
@@ -234,7 +234,7 @@ class LstmStack(nn.Module):
     def forward(
         self, x_ND: Tensor, order: ReadingOrder, state: StackState | None = None
     ) -> tuple[list[Tensor], StackState]:
-        """Each layer's states of the tokens in the order of reading, and what to go on from."""
+        """Each layer's states of the tokens in reading order, and the new state."""
         rows = order.shape[0]
         given = self.new_state(rows) if state is None else state
         layers, after = [], []
@@ -258,7 +258,7 @@ class Bilm(nn.Module):
         return self.forwards.new_state(rows), self.backwards.new_state(rows)
 
     def forward(self, words_BTD: Tensor, mask_BT: Tensor | None = None, state: BilmState | None = None) -> Hidden:
-        """All layers of encoded words; `mask_BT` is true at real ones, padding may stand on either side."""
+        """All layers for encoded words; `mask_BT` is true at real ones, and padding may be on either side."""
         if mask_BT is None:
             mask_BT = torch.ones(words_BTD.shape[:2], dtype=torch.bool, device=words_BTD.device)
         given = (None, None) if state is None else state
@@ -274,7 +274,7 @@ class Bilm(nn.Module):
 
 
 def _fitted(part_BD: Tensor, rows: int) -> Tensor:
-    """A state of so many rows: without those that wait, with new ones at 0."""
+    """A state for so many rows: waiting rows are left out, new ones start at 0."""
     return F.pad(part_BD[:rows], (0, 0, 0, max(0, rows - len(part_BD))))
 
 
@@ -290,8 +290,8 @@ class BilmTrunk(Trunk):
         unknown: int | None = None,
         backward: bool = False,
     ) -> None:
-        """`spelling`: of the ids of a vocabulary; None: only batches of words are read. `words`: that a softmax of its
-        own predicts, by the `backward` direction if so asked; other ids count as `unknown`."""
+        """`spelling`: that of a vocabulary's ids; None: only batches of words can be read. `words`: the number that the
+        trunk's own softmax predicts, from the `backward` direction if requested; other ids count as `unknown`."""
         super().__init__()
         self.config = config
         self.spelling = spelling
@@ -300,7 +300,7 @@ class BilmTrunk(Trunk):
         self.unknown, self.backward = unknown, backward
 
     def forward(self, batch: Batch, state: BilmState | None = None, keep_layers: bool = False) -> Hidden:
-        """`layers`, where asked for: the words' encodings twice, then each layer's states."""
+        """`layers`, on request: the words' encodings twice, then each layer's states."""
         characters_UC, ids_BT = self.spelled(batch)
         words_UD = self.bilm.words(characters_UC)
         if isinstance(batch, SpelledBatch) and batch.back_ids_BT is not None:
@@ -310,7 +310,7 @@ class BilmTrunk(Trunk):
         return Hidden(read.top, read.layers if keep_layers else (), None if state is None else read.state)
 
     def spelled(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The characters of the batch's distinct words, and its places in these."""
+        """The characters of the batch's distinct words, and the row of each position."""
         if isinstance(batch, SpelledBatch) and batch.characters_UC is not None:
             return batch.characters_UC, batch.ids_BT
         assert self.spelling is not None, "ids without the characters of their words"
@@ -336,8 +336,8 @@ class BilmTrunk(Trunk):
         return self.softmax.over_all()
 
     def foretelling(self, top_BTD: Tensor, next_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """The states of one direction, and which words they are to tell, given the ones that follow each. The backward
-        direction tells the word before, but for the token that every text begins with."""
+        """The states of one direction, and their targets, given the word that follows each. The backward direction
+        predicts the previous word, except the token that begins every text."""
         ahead_BTD, back_BTD = top_BTD.chunk(2, dim=-1)
         told_BT = next_BT
         if self.backward:
@@ -352,7 +352,7 @@ class BilmTrunk(Trunk):
         return self.bilm.new_state(rows)
 
     def grow_vocabulary(self, size: int) -> None:
-        """Nothing to do: a word has no row here."""
+        """Nothing to do: words have no rows here."""
 
     def layer_names(self) -> list[tuple[str, ...]]:
         return [(f"bilm.forwards.lstms.{n}.", f"bilm.backwards.lstms.{n}.") for n in range(self.config.layers)]

@@ -4,8 +4,8 @@
     x_k = g ∘ relu(W_k x_{k−1} + b_k) + (1 − g) ∘ x_{k−1},   g = sigmoid(G_k x_{k−1} + a_k)      (highways)
     word = P x_n + p
 
-The gates' bias a_k starts at −2, so that a highway begins by copying. There is no projection P where the filters are as
-many as the word is wide, as in the released training code. Initial values are that code's too.
+The gates' bias a_k starts at −2, so that a highway initially copies. If the filters' total equals the width, there is
+no projection P, as in the released training code. Initial values are also from that code.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class CharEncoderConfig:
     filter_widths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7)
     filter_counts: tuple[int, ...] = (32, 32, 64, 128, 256, 512, 1024)
     embedding: int = 16  # width of a character's vector
-    characters: int = 262  # ids, with 0 for no word
-    length: int = 50  # characters of a word
+    characters: int = 262  # ids, including 0 for no word
+    length: int = 50  # characters per word
     highways: int = 2
     activation: Activation = "relu"
 
@@ -39,14 +39,14 @@ class CharEncoderConfig:
             check_range(where, self, f"at least {least}", name)
         refuse_if(
             not self.filter_widths or len(self.filter_widths) != len(self.filter_counts),
-            f"{where}: {len(self.filter_widths)} filter_widths and {len(self.filter_counts)} filter_counts; "
-            "give a width and a count for each kind of filter",
+            f"{where}: {len(self.filter_widths)} filter_widths but {len(self.filter_counts)} filter_counts; give a "
+            "width and a count for each kind of filter",
         )
         for width, count in self.filters:
             refuse_if(
                 not 1 <= width <= self.length or count < 1,
-                f"{where}: {count} filters over {width} characters; the count must be at least 1 and the width "
-                f"from 1 to {self.length}, the characters of a word",
+                f"{where}: {count} filters over {width} characters; the count must be at least 1 and the width from 1 "
+                f"to {self.length}, the characters per word",
             )
 
     @property
@@ -56,7 +56,7 @@ class CharEncoderConfig:
 
     @property
     def features(self) -> int:
-        """Numbers that all filters together make of a word."""
+        """The total number of filters."""
         return sum(self.filter_counts)
 
     @property
@@ -120,7 +120,7 @@ class CharEncoder(nn.Module):
         if len(ids_NC) == 0:
             return self.characters.weight.new_zeros(*leading, self.config.width)
         x_NEC = self.characters(_without_repeated_end(ids_NC, max(self.config.filter_widths))).transpose(1, 2)
-        # The activation grows with its argument, so it may be taken of the maxima alone.
+        # The activation is increasing, so it can be applied to the maxima alone.
         x_ND = torch.cat([conv(x_NEC).amax(dim=2) for conv in self.filters], dim=1)
         x_ND = torch.relu(x_ND) if self.config.activation == "relu" else torch.tanh(x_ND)
         for highway in self.highways:
@@ -129,7 +129,7 @@ class CharEncoder(nn.Module):
 
 
 def _without_repeated_end(ids_NC: Tensor, widest: int) -> Tensor:
-    """The columns that the filters have to see. Words are short, and what follows their last character is the same id
-    over and over: all windows in there give the same, so one of them does."""
+    """The columns that the filters need. Words are short, and after the last character the same id repeats: all windows
+    there give the same result, so one is enough."""
     places = (ids_NC != ids_NC[:, -1:]).any(dim=0).nonzero()
     return ids_NC[:, : (int(places.max()) + 1 if len(places) else 0) + widest]

@@ -1,30 +1,31 @@
-"""CoVe's encoder as a trunk (McCann et al. 2017): fixed word vectors, and over them the bidirectional LSTM that a
-translation model is trained with.
+"""CoVe's encoder as a trunk (McCann et al. 2017): fixed word vectors, and above them the bidirectional LSTM of a
+translation model.
 
-    layers: GloVe(x), then each layer of the biLSTM;   top: CoVe(x) = biLSTM(GloVe(x)), the last of them
+    layers: GloVe(x), then each layer of the biLSTM;   top: CoVe(x) = biLSTM(GloVe(x)), the last layer
 
-A task model reads [GloVe(x); CoVe(x)]. Of two texts in a row, told apart by their segments, each is read by itself: the
-paper's CoVe(x) and CoVe(y). The vectors are no parameters but are kept with the weights, so that a saved
-encoder needs no file beside it; words without one have zeros, as in the paper (an id of their own, or −1). A new
-encoder that is given none draws them, each number from N(0, .4²), about what GloVe's are.
+A task model reads [GloVe(x); CoVe(x)]. Two texts in one row, marked by their segments, are read separately: the paper's
+CoVe(x) and CoVe(y). The vectors are not parameters but are saved with the weights, so that a saved encoder needs no
+other file. Words without a vector have zeros, as in the paper (an id of their own, or −1). An encoder without given
+vectors draws them from N(0, .4²), similar to GloVe's.
 
-CoVe's translation model (McCann et al. 2017): a two-layer bidirectional LSTM over fixed word vectors, and a decoder
-of two LSTM layers with attention and input feeding. After training the decoder goes; the encoder's top states are CoVe.
+CoVe's translation model (McCann et al. 2017): a two-layer bidirectional LSTM over fixed word vectors, and a decoder of
+two LSTM layers with attention and input feeding. The decoder is discarded after training; the encoder's top states are
+CoVe.
 
-    H    = biLSTM(x_1 … x_S)                      both directions side by side, D numbers a word
-    s_t  = LSTM([z_{t-1}; h̃_{t-1}], s_{t-1})       z: the vector of the target word before, h̃_0 = 0
+    H    = biLSTM(x_1 … x_S)                      both directions side by side, D numbers per word
+    s_t  = LSTM([z_{t-1}; h̃_{t-1}], s_{t-1})       z: the vector of the previous target word, h̃_0 = 0
     α_t  = softmax(H (W₁ s_t + b₁))               over the real words of the source
     h̃_t  = tanh(W₂ [Hᵀ α_t; s_t] + b₂)
     p    = softmax(W_out h̃_t + b_out)
 
-From the released code, where the paper says nothing: the decoder's first state, layer by layer, is the encoder's last
-state of that layer, cells and outputs, the forward direction's beside the backward one's (so the decoder is as wide as
-both together); everything that is learned starts uniform in ±0.1. Dropout is on the inputs and outputs of all layers:
-x, between the layers, H, z, and h̃, which is read and fed on with the same places dropped. The released code draws for
-the first decoder layer's input two and three times over, and has no b₁ and b₂; we follow the paper.
+Where the paper is silent we follow the released code. The decoder's initial state, layer by layer, is the encoder's
+last state of that layer (cells and outputs), forward beside backward, so the decoder is as wide as both together. All
+learned weights start uniform in ±0.1. Dropout is on the inputs and outputs of all layers: x, between the layers, H, z,
+and h̃, which has the same mask where it is read and where it is fed on. The released code applies dropout to the first
+decoder layer's input two and three times, and has no b₁ and b₂; there we follow the paper.
 
-Both sides work on real words alone, so that padding of any amount on either side changes nothing, not even what is
-dropped. S is the number of places of a source, E the width of a word's vector; the other suffixes are `batch.py`'s.
+Both sides compute only real words, so padding on either side changes nothing, not even dropout masks. S is the length
+of a source, E the width of a word's vector; the other suffixes are those of `batch.py`.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ from foretext.nn.packing import unseen
 from foretext.nn.recurrent.lstm_layer import KEPT_PER_CELL, BiLstmLayers, ReadingOrder, read_layer, reading_order
 from foretext.nn.trunk import ModelConfig, Trunk
 
-DRAWN_STD = 0.4  # of vectors that nobody gives
+DRAWN_STD = 0.4  # for vectors that are not given
 
 
 @dataclass(frozen=True)
 class CoveConfig(ModelConfig):
-    vocabulary: int = 0  # words that have a vector
-    vectors: int = 300  # numbers of a vector
-    width: int = 600  # both directions of the encoder together; the decoder
-    layers: int = 2  # of each
-    context: int = 200  # words of a text that are read; of a sentence to translate, `objective.longest`
+    vocabulary: int = 0  # number of words with a vector
+    vectors: int = 300  # width of a word's vector
+    width: int = 600  # both directions of the encoder together; also the decoder's
+    layers: int = 2  # of the encoder, and of the decoder
+    context: int = 200  # words read per text; for sentences to translate, `objective.longest`
     dropout: float = 0.2
     init_range: float = 0.1
-    init_std: float = 0.02  # of what is put on top, such as a task's head; nothing in the trunk is drawn so
+    init_std: float = 0.02  # for what is put on top, such as a task's head; the trunk does not use it
 
     def check(self) -> None:
         check_range("model", self, "at least 0", "vocabulary")
@@ -72,13 +73,13 @@ class CoveConfig(ModelConfig):
 
     def describe(self) -> str:
         return (
-            f"{self.layers} bidirectional LSTM layers of {self.width // 2} cells a direction, on {self.vocabulary:,} "
+            f"{self.layers} bidirectional LSTM layers of {self.width // 2} cells per direction, on {self.vocabulary:,} "
             f"fixed vectors of {self.vectors}"
         )
 
     @property
     def fixed(self) -> int:
-        """Numbers of the vectors, that of unknown words included."""
+        """Size of the vectors, including that of unknown words."""
         return (self.vocabulary + 1) * self.vectors
 
     def parameters(self) -> int:
@@ -94,8 +95,8 @@ LayerState = tuple[Tensor, Tensor]  # output and cell, each [B, D]
 
 @dataclass(frozen=True)
 class Encoded:
-    """A batch of read sources: the top states (zeros at padding), which of them are real, the last state by layer, and
-    if they were asked for the states of all layers."""
+    """A batch of sources after reading: the top states (zeros at padding), which of them are real, the last state per
+    layer and, on request, the states of all layers."""
 
     states_BSD: Tensor
     mask_BS: Tensor
@@ -105,28 +106,28 @@ class Encoded:
 
 @dataclass(frozen=True)
 class DecoderState:
-    """Everything the next step reads: sources, LSTM states by layer, h̃ of the step before."""
+    """Everything that the next step reads: sources, LSTM states per layer, h̃ of the previous step."""
 
     states_BSD: Tensor
-    hidden_BS: Tensor  # added to the scores of source places: −∞ at padding
+    hidden_BS: Tensor  # added to the scores of source positions: −∞ at padding
     layers: tuple[LayerState, ...]
     fed_BD: Tensor
 
     def pick(self, rows: Tensor | slice) -> DecoderState:
-        """The state of these rows; one may be taken several times. Of a slice there is no copy."""
+        """The state of these rows; a row may be taken several times. A slice is not copied."""
         layers = tuple((h[rows], c[rows]) for h, c in self.layers)
         return DecoderState(self.states_BSD[rows], self.hidden_BS[rows], layers, self.fed_BD[rows])
 
 
 class FixedVectors(nn.Module):
-    """Vectors by the numbers that a lookup gives: unknown words (−1) have zeros, nothing is learned."""
+    """Vectors by number: unknown words (−1) have zeros; nothing is learned."""
 
     def __init__(self, table_VE: Tensor) -> None:
         super().__init__()
         self.table_VE = nn.Buffer(F.pad(table_VE, (0, 0, 0, 1)))
 
     def forward(self, ids_BS: Tensor) -> Tensor:
-        return self.table_VE[ids_BS]  # of which −1 is the last row
+        return self.table_VE[ids_BS]  # −1 is the last row
 
 
 class ContextEncoder(BiLstmLayers):
@@ -144,16 +145,16 @@ class ContextEncoder(BiLstmLayers):
                 x_ND, (h_2BK, c_2BK) = read_layer(layer, x_ND, order)
                 last.append((self._both(h_2BK, order), self._both(c_2BK, order)))
                 x_ND = dropout(x_ND, self.p, self.training)
-            else:  # nothing but empty rows
+            else:  # only empty rows
                 weight = layer.weight_ih_l0
                 assert isinstance(weight, Tensor)
-                x_ND = x_ND @ weight.t()[:, : self.width]  # no rows, but gradients go through it
+                x_ND = x_ND @ weight.t()[:, : self.width]  # an empty result that gradients can flow through
                 last.append((x_ND.new_zeros(len(mask_BS), self.width),) * 2)
             layers += [order.scatter(x_ND)] if keep_layers else []
         return Encoded(order.scatter(x_ND), mask_BS, tuple(last), tuple(layers))
 
     def _both(self, state_2BK: Tensor, order: ReadingOrder) -> Tensor:
-        """The two directions' last states side by side, in the batch's order; zeros for empty rows."""
+        """The last states of both directions side by side, in the batch's order; zeros for empty rows."""
         return order.end(state_2BK.new_zeros(order.shape[0], self.width), torch.cat([*state_2BK], dim=1))
 
 
@@ -161,7 +162,7 @@ class AttentionDecoder(nn.Module):
     """The decoder up to h̃; `output` is W_out and b_out."""
 
     def __init__(self, config: CoveConfig, words: int, embedding: int) -> None:
-        """`words` of the target, with vectors of `embedding` numbers."""
+        """`words` of the target, with vectors of width `embedding`."""
         super().__init__()
         self.p, width = config.dropout, config.width
         self.words = nn.Embedding(words, embedding)
@@ -172,18 +173,18 @@ class AttentionDecoder(nn.Module):
         self.output = nn.Linear(width, words)
 
     def start(self, source: Encoded) -> DecoderState:
-        """Before the first word."""
+        """The state before the first word."""
         assert bool(source.mask_BS.any(1).all()), "a source without a word has nothing to attend to"
         hidden_BS = unseen(source.mask_BS).to(source.states_BSD.dtype)
         return DecoderState(source.states_BSD, hidden_BS, source.last, torch.zeros_like(source.last[-1][0]))
 
     def step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """h̃ after one word more, and the state for the next."""
+        """h̃ after one more word, and the next state."""
         read_BD, _, state = self._step(dropout(self.words(ids_B), self.p, self.training), state)
         return read_BD, state
 
     def _step(self, z_BE: Tensor, state: DecoderState) -> tuple[Tensor, Tensor, DecoderState]:
-        """h̃, α, and the state for the next step."""
+        """h̃, α, and the next state."""
         x_BD = torch.cat([z_BE, state.fed_BD], dim=1)
         layers: list[LayerState] = []
         for number, (cell, before) in enumerate(zip(self.cells, state.layers)):
@@ -198,8 +199,8 @@ class AttentionDecoder(nn.Module):
         return read_BD, weights_BS, DecoderState(state.states_BSD, state.hidden_BS, tuple(layers), read_BD)
 
     def forward(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor | None = None) -> Tensor:
-        """h̃ [B, T, D] at every real place, given the word before it (the start symbol before the first); zeros at
-        padding. Step t works on the rows that have a place t, and on no others."""
+        """h̃ [B, T, D] at every real position, given the previous word (the start symbol before the first); zeros at
+        padding. Step t computes only rows that have a position t."""
         if mask_BT is None:
             mask_BT = torch.ones_like(before_BT, dtype=torch.bool)
         order = reading_order(mask_BT)
@@ -208,12 +209,12 @@ class AttentionDecoder(nn.Module):
         return order.scatter(torch.cat([read_BD for read_BD, _ in self._steps(before_BT, source, order)]))
 
     def attention(self, before_BT: Tensor, source: Encoded, mask_BT: Tensor) -> Tensor:
-        """α [B, T, S] at every real place, given the word before it; zeros at padding of either side."""
+        """α [B, T, S] at every real position, given the previous word; zeros at padding on either side."""
         order = reading_order(mask_BT)
         return order.scatter(torch.cat([weights_BS for _, weights_BS in self._steps(before_BT, source, order)]))
 
     def _steps(self, before_BT: Tensor, source: Encoded, order: ReadingOrder) -> Iterator[tuple[Tensor, Tensor]]:
-        """h̃ and α of each step, of the rows that have it in their order of reading."""
+        """h̃ and α of each step, for the rows that have it, in reading order."""
         z_NE = dropout(self.words(order.gather(before_BT)), self.p, self.training)
         state = self.start(source).pick(order.rows_B)
         for z_BE in z_NE.split(list(order.sizes)):
@@ -235,17 +236,17 @@ class CoveTrunk(Trunk):
             nn.init.uniform_(parameter, -config.init_range, config.init_range)
 
     def put_vectors(self, matrix: np.ndarray) -> None:
-        """The vectors of all words, as a lookup numbers them."""
+        """Sets the vectors of all words."""
         expected = (self.config.vocabulary, self.config.vectors)
         if matrix.shape != expected:
             raise UserError(
-                f"{len(matrix):,} vectors of {matrix.shape[1]} numbers where the model has {expected[0]:,} of "
+                f"{len(matrix):,} vectors of {matrix.shape[1]} dimensions, but the model has {expected[0]:,} of "
                 f"{expected[1]}; give the vectors that it was made for, or --set model.vectors={matrix.shape[1]}"
             )
         self.vectors.table_VE[:-1].copy_(torch.from_numpy(np.ascontiguousarray(matrix)))
 
     def encode(self, batch: Batch, keep_layers: bool = False) -> tuple[Tensor, Encoded]:
-        """The words' vectors, and what the decoder attends to and begins with."""
+        """The words' vectors, and what the decoder attends to and starts from."""
         x_BTE = self.vectors(batch.ids_BT)
         return x_BTE, self.encoder(x_BTE, batch.mask_BT, keep_layers)
 
@@ -258,7 +259,7 @@ class CoveTrunk(Trunk):
         return Hidden(encoded.states_BSD, lowest + encoded.layers)
 
     def _forward_apart(self, batch: Batch, segments_BT: Tensor, keep_layers: bool) -> Hidden:
-        """The segments of a row as rows of their own, whose states, zeros elsewhere, are then added up."""
+        """Reads the segments of a row as separate rows, and adds up their states, which are zeros elsewhere."""
         real_BT = torch.ones_like(segments_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
         kinds = range(int(segments_BT.max()) + 1)
         masks = torch.cat([real_BT & (segments_BT == kind) for kind in kinds])
@@ -273,7 +274,7 @@ class CoveTrunk(Trunk):
         return [(f"encoder.layers.{n}.",) for n in range(self.config.layers)]
 
     def grow_vocabulary(self, size: int) -> None:
-        """New words have zeros until their vectors are put."""
+        """New words have zeros until their vectors are set."""
         assert size >= len(self.vectors.table_VE) - 1
         self.vectors.table_VE = nn.Buffer(
             F.pad(self.vectors.table_VE, (0, 0, 0, size - len(self.vectors.table_VE) + 1))

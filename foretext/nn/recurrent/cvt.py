@@ -2,28 +2,28 @@
 
     x    = [word's vector; convolutions over its characters]
     h₁   = [→h₁; ←h₁] = biLSTM(x),      h₂ = biLSTM(h₁)
-    p(y) = softmax(U relu(W r + w) + u)            a module, of whatever r it may see
+    p(y) = softmax(U relu(W r + w) + u)            a module; r is what it may see
 
-What a module sees of a sentence, at word t (each view has weights of its own):
+What each module sees at word t of a sentence (each view has its own weights):
 
     primary    [h₁(t); h₂(t)]     everything
-    forward    →h₁(t)             the words up to and with t
+    forward    →h₁(t)             the words up to and including t
     backward   ←h₁(t)             the words from t on
     future     →h₁(t − 1)         the words before t
     past       ←h₁(t + 1)         the words after t
 
-As in the released code a sentence is read with a begin and an end round it, neither of which is a word to be told; the
-future view is not asked about a sentence's first word nor the past view about its last one; and there is a view called
-full, which sees everything like the primary but has no relu: it is here for who wants it, and not in the paper.
+As in the released code, a sentence is read between a begin and an end token, which get no tags. The future view makes
+no prediction for a sentence's first word, nor the past view for its last one. There is also an optional view called
+full, which sees everything like the primary module but has no relu; it is not in the paper.
 
-A whole sentence (our extension, the paper has none of these): every module reads the maxima over all words of what it
-sees, the primary those of [h₁; h₂], forward those of →h₁, backward those of ←h₁.
+Whole sentences (our extension, not in the paper): every module reads the maximum over all words of what it sees: the
+primary of [h₁; h₂], forward of →h₁, backward of ←h₁.
 
-A batch of a vocabulary's ids, as tasks make them, is read too if the encoder was given the vocabulary's way of reading
-words: the number of their form, and their characters.
+The encoder also reads batches of a vocabulary's ids, as tasks make them, if it was given the vocabulary's word reader:
+the number of each word's form, and its characters.
 
-Dropout is on the word's vector, its characters' features and what either layer gives. How much is for the caller to
-say: labelled and unlabelled text have different ratios, and the primary's predictions for the other views none.
+Dropout is on the word's vector, its character features and the output of both layers. The caller sets the ratio: it
+differs between labelled and unlabelled text, and is 0 for the primary's predictions that teach the views.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ class CvtConfig(ModelConfig):
     """The defaults are the released code's."""
 
     vocabulary: int
-    vectors: int = 300  # numbers of a word's vector
-    char_widths: tuple[int, ...] = (2, 3, 4)  # of the filters over a word's characters
-    char_filters: int = 100  # of each width; 0: characters are not read
+    vectors: int = 300  # width of a word's vector
+    char_widths: tuple[int, ...] = (2, 3, 4)  # widths of the filters over a word's characters
+    char_filters: int = 100  # filters per width; 0: characters are not read
     char_embedding: int = 50
-    char_length: int = 22  # characters of a word that are read, its two borders included
-    cells: int = 1024  # of the first layer, in each direction
-    upper_cells: int = 512  # of the second
-    direction: int = 512  # what both are projected to, if it is less
-    context: int = 100  # words that are read of a sentence
+    char_length: int = 22  # characters read per word, its two borders included
+    cells: int = 1024  # of the first layer, per direction
+    upper_cells: int = 512  # of the second layer
+    direction: int = 512  # width that both are projected to, if smaller
+    context: int = 100  # words read per sentence
     dropout: float = 0.5  # on labelled text
     unlabelled_dropout: float = 0.2
-    init_std: float = 0.02  # of what else is put on top
+    init_std: float = 0.02  # for what else is put on top
 
     def check(self) -> None:
         check_range("model", self, "at least 0", "vocabulary", "char_filters")
@@ -86,7 +86,7 @@ class CvtConfig(ModelConfig):
         )
 
     def lstms(self) -> tuple[ProjectedLstmConfig, ProjectedLstmConfig]:
-        """The shape of either layer, in each direction."""
+        """The shape of each layer, per direction."""
         lower, upper = min(self.cells, self.direction), min(self.upper_cells, self.direction)
         return (
             ProjectedLstmConfig(self.lowest, self.cells, lower, cell_clip=0.0, state_clip=0.0),
@@ -99,7 +99,7 @@ class CvtConfig(ModelConfig):
 
     @property
     def lower_width(self) -> int:
-        """Numbers in a state of the first layer, of both directions."""
+        """Width of the first layer's states, both directions together."""
         return 2 * self.lstms()[0].width
 
     @property
@@ -112,13 +112,13 @@ class CvtConfig(ModelConfig):
 
     @property
     def layer_widths(self) -> tuple[int, ...]:
-        """Of what is read, and of each layer."""
+        """Widths of the input and of each layer."""
         return (self.lowest, self.lower_width, self.width)
 
     def describe(self) -> str:
-        characters = f" and {self.lowest - self.vectors} features of characters" if self.char_filters else ""
+        characters = f" and {self.lowest - self.vectors} character features" if self.char_filters else ""
         return (
-            f"2 bidirectional LSTM layers of {self.cells} and {self.upper_cells} cells a direction, on vectors of "
+            f"2 bidirectional LSTM layers of {self.cells} and {self.upper_cells} cells per direction, on vectors of "
             f"{self.vectors}{characters}"
         )
 
@@ -133,14 +133,15 @@ class CvtConfig(ModelConfig):
 
 @dataclass(frozen=True)
 class CvtBatch(Batch):
-    """Sentences of whole words with a begin and an end round each, read as word ids and as characters."""
+    """Sentences of whole words, each between a begin and an end token, as word ids and as characters."""
 
-    words_BT: Tensor | None = None  # true at words, neither at borders nor at padding
-    characters_UC: Tensor | None = None  # of the distinct words; None: not read
+    words_BT: Tensor | None = None  # true at words, false at borders and padding
+    characters_UC: Tensor | None = None  # the characters of the distinct words; None: not read
     spelled_BT: Tensor | None = None  # each word's row there
-    asked_BT: Tensor | None = None  # of unlabelled text: the first part of each word, where views are asked; None: all
-    hidden_BT: Tensor | None = None  # words whose vector is to be that of unknown ones; None: none
-    task: int | None = None  # the task whose labels these are; None: unlabelled
+    # for unlabelled text: the first part of each word, where views predict; None: everywhere
+    asked_BT: Tensor | None = None
+    hidden_BT: Tensor | None = None  # words whose vector is replaced by the unknown one; None: none
+    task: int | None = None  # the task of these labels; None: unlabelled
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ class CvtEncoder(Trunk):
         config.check()
         self.config, self.reading, self.unknown = config, reading, unknown
         self.words = nn.Embedding(config.vocabulary, config.vectors)
-        self.scale = nn.Parameter(torch.ones(1))  # of the words' vectors, which come from elsewhere
+        self.scale = nn.Parameter(torch.ones(1))  # scales the words' vectors, which come from elsewhere
         nn.init.normal_(self.words.weight, std=0.1)
         self.characters = CharEncoder(config.characters()) if config.char_filters else None
         lower, upper = config.lstms()
@@ -173,17 +174,17 @@ class CvtEncoder(Trunk):
 
     @torch.no_grad()
     def put_vectors(self, matrix: np.ndarray) -> None:
-        """Where the words' vectors start, a row for each id; rows of zeros stay as they were drawn."""
+        """Initial word vectors, one row per id; rows of zeros stay as drawn."""
         if matrix.shape != tuple(self.words.weight.shape):
             raise UserError(
-                f"{len(matrix):,} vectors of {matrix.shape[1]} numbers where the model has {self.config.vocabulary:,} "
-                f"of {self.config.vectors}; give --set model.vectors={matrix.shape[1]}"
+                f"{len(matrix):,} vectors of {matrix.shape[1]} dimensions, but the model has "
+                f"{self.config.vocabulary:,} of {self.config.vectors}; give --set model.vectors={matrix.shape[1]}"
             )
         given_VE = torch.from_numpy(np.ascontiguousarray(matrix)).to(self.words.weight)
         self.words.weight.copy_(torch.where(given_VE.any(dim=1, keepdim=True), given_VE, self.words.weight))
 
     def states(self, batch: Batch, p: float, upper: bool = True) -> CvtStates:
-        """With dropout of `p`, in training and out of it. Without `upper` h₂ is not computed, and is nothing."""
+        """Applies dropout `p` in training and evaluation alike. Without `upper`, h₂ is not computed and is empty."""
         batch = self._read(batch)
         orders = reading_orders(
             torch.ones_like(batch.ids_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
@@ -210,17 +211,18 @@ class CvtEncoder(Trunk):
         return CvtBatch(ids_BT, batch.mask_BT, characters_UC=characters, spelled_BT=places_BT, task=0)
 
     def _inputs(self, batch: Batch, places_N: Tensor, p: float) -> Tensor:
-        """The real tokens' vectors and characters, in the order of reading."""
+        """The real tokens' vectors and characters, in reading order."""
         x_ND = dropout(self.words(batch.ids_BT.flatten()[places_N]), p, p > 0) * self.scale
         if self.characters is None:
             return x_ND
         assert isinstance(batch, CvtBatch) and batch.characters_UC is not None and batch.spelled_BT is not None
         rows_N = batch.spelled_BT.flatten()[places_N]
-        spelled_ND = F.embedding(rows_N, self.characters(batch.characters_UC))  # `[]` adds gradients in no order
+        # several threads add up the gradients of `[]` in random order
+        spelled_ND = F.embedding(rows_N, self.characters(batch.characters_UC))
         return torch.cat([x_ND, dropout(spelled_ND, p, p > 0)], dim=1)
 
     def forward(self, batch: Batch, state: Any = None, keep_layers: bool = False) -> Hidden:
-        """`layers`: what is read, h₁, h₂."""
+        """`layers`: the input, h₁, h₂."""
         labelled = not isinstance(batch, CvtBatch) or batch.task is not None
         p = self.config.dropout if labelled else self.config.unlabelled_dropout
         states = self.states(batch, p if self.training else 0.0)
@@ -236,7 +238,7 @@ class CvtEncoder(Trunk):
 def _both_ways(
     layer: nn.ModuleList, x_BTD: Tensor, orders: tuple[ReadingOrder, ReadingOrder], p: float
 ) -> tuple[Tensor, Tensor]:
-    """The states of a layer's two directions, dropped out of."""
+    """The states of a layer's two directions, after dropout."""
     ahead_ND, back_ND = (lstm(order.gather(x_BTD), order)[0] for lstm, order in zip(layer, orders))
     return orders[0].scatter(dropout(ahead_ND, p, p > 0)), orders[1].scatter(dropout(back_ND, p, p > 0))
 
@@ -260,13 +262,13 @@ class PredictionModule(nn.Module):
 
 
 def view_width(config: CvtConfig, view: str) -> int:
-    """Numbers that a view (or `primary`) reads."""
+    """The width of the input of a view (or of `primary`)."""
     return config.lower_width + config.width if view in ("primary", "full") else config.lower_width // 2
 
 
 def view_places(words_BT: Tensor, view: str, firsts_BT: Tensor | None = None) -> Tensor:
-    """Which words of a tagging task a view is asked about, at the first part of each: [B, T]. `firsts_BT`: where these
-    stand; None: no word has a second part."""
+    """Where a view of a tagging task predicts, at the first part of each word: [B, T]. `firsts_BT`: these first parts;
+    None: every word is one token."""
     places_BT = words_BT if firsts_BT is None else words_BT & firsts_BT
     if view == "future":
         return places_BT & _moved(words_BT, 1)
@@ -274,8 +276,8 @@ def view_places(words_BT: Tensor, view: str, firsts_BT: Tensor | None = None) ->
 
 
 def view_states(states: CvtStates, view: str, words_BT: Tensor, firsts_BT: Tensor | None = None) -> Tensor:
-    """What a view sees at each of its places, one after the other: [N, ·]. The past one sees what stands behind the
-    word, from the next word's first part on, and nothing of the word's own other parts."""
+    """What a view sees at each of its positions, one after the other: [N, ·]. The past view sees what follows the word,
+    from the next word's first part on, but not the word's own other parts."""
     places_BT = view_places(words_BT, view, firsts_BT)
     if view == "future":
         return states.forward_BTD[_moved(places_BT, -1)]
@@ -287,7 +289,7 @@ def view_states(states: CvtStates, view: str, words_BT: Tensor, firsts_BT: Tenso
 
 
 def sentence_states(states: CvtStates, view: str, words_BT: Tensor) -> Tensor:
-    """What a view sees of whole sentences, [B, ·]; zeros where there is no word."""
+    """What a view sees of whole sentences, [B, ·]; zeros if there is no word."""
     seen_BTD = _seen(states, view).masked_fill(~words_BT[..., None], -torch.inf)
     return seen_BTD.amax(dim=1).masked_fill(~words_BT.any(1, keepdim=True), 0.0)
 
@@ -300,12 +302,12 @@ def _seen(states: CvtStates, view: str) -> Tensor:
 
 
 def _moved(places_BT: Tensor, by: int) -> Tensor:
-    """The same places so many columns further right; what falls out is gone."""
+    """Shifts columns to the right by so many positions; the last ones are dropped."""
     return F.pad(places_BT, (by, -by))
 
 
 def _next_place(places_BT: Tensor) -> Tensor:
-    """The column of the first of the places that stands to the right of each column; T where there is none."""
+    """For each column, the first marked column to its right; T if there is none."""
     length = places_BT.shape[1]
     own_BT = torch.arange(length, device=places_BT.device).expand_as(places_BT).masked_fill(~places_BT, length)
     return F.pad(own_BT.flip(1).cummin(dim=1).values.flip(1)[:, 1:], (0, 1), value=length)

@@ -1,48 +1,49 @@
-"""A layer of LSTM over tokens in a `ReadingOrder`: by torch's fused kernel where that is quickest, by steps elsewhere.
+"""An LSTM layer over tokens in a `ReadingOrder`: with torch's fused kernel where that is fastest, otherwise step by
+step.
 
-The kernel has two forms. A plain [T, B, D] block serves rows that are all equally long (on a CPU not where the state is
-projected, which that kernel leaves to a slower one, with a warning). Other rows are read packed; on a CPU the backward
-pass of that form makes a product for U's gradient in each step, which takes several times as long as one for all, so
-there rows that learn take `lstm_steps`. (64 rows of up to 40 steps, 175 → 128, milliseconds of the steps and of the
-kernel: unequal rows that learn 21.5 and 27.8, that do not 8.6 and 6.9; equal rows 33.4 and 20.2, 12.3 and 6.9.) The
-kernel has no bounds; a layer with bounds takes the steps too.
+The kernel has two forms. A plain [T, B, D] block is for rows of equal length (on a CPU not with a projected state, for
+which torch falls back to a slower kernel, with a warning). Other rows are packed. On a CPU the backward pass of the
+packed form computes U's gradient with one product per step, which takes several times as long as a single product, so
+in training such rows use `lstm_steps`. (Measured in milliseconds for 64 rows of up to 40 steps, 175 → 128, steps
+against kernel: unequal rows 21.5 and 27.8 with a backward pass, 8.6 and 6.9 without; equal rows 33.4 and 20.2 with,
+12.3 and 6.9 without.) The kernel has no clipping, so a layer with clipping uses the steps too.
 
-The steps, with a backward pass that is written out:
+The steps, with a hand-written backward pass:
 
     i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of a_t,   a_t = W x_t + b + U h_{t−1}
     c_t = clip(f ∘ c_{t−1} + i ∘ g),   h_t = clip(P (o ∘ tanh c_t))
 
-W x of all steps is one product, which the caller makes, and so are the gradients of U and P. With δ for the gradient of
-what follows it, and a bound letting through only what lies strictly within it:
+W x of all steps is one product, which the caller computes; the gradients of U and P are one product each. δ is the
+gradient with respect to what follows it; clipping passes gradients only strictly inside its bounds:
 
     δm = Pᵀ δh,   δo = δm ∘ tanh c,   δc += δm ∘ o ∘ (1 − tanh² c),   δi, δf, δg = δc ∘ g, δc ∘ c_{t−1}, δc ∘ i
     δa = (δi ∘ i(1−i), δf ∘ f(1−f), δg ∘ (1−g²), δo ∘ o(1−o)),   δh_{t−1} = Uᵀ δa,   δc_{t−1} = δc ∘ f
 
-`BiLstm` has both directions side by side, the upper layers reading what the lower ones give: what the task models are
-made of, and, by its layers, CoVe's encoder. Real words only, so that padding of any amount on either side changes
-nothing, not even what is dropped. Dropout is between the layers. (CoVe's encoder also drops what the first reads and
-the last gives, and tells the last states: `cove.py`.)
+`BiLstm` has both directions side by side; upper layers read the lower ones' output. The task models use it, and CoVe's
+encoder uses its layers. It computes only real words, so padding on either side changes nothing, not even dropout masks.
+Dropout is between the layers. (CoVe's encoder also applies dropout to the first input and the last output, and returns
+the last states: `cove.py`.)
 
-The order in which a recurrent layer reads a padded batch: step by step, real tokens only, from either end.
+`ReadingOrder` is the order in which a recurrent layer reads a padded batch: step by step, real tokens only, from either
+end.
 
-A fused LSTM kernel goes on over padding: behind a row it would carry the state past the row's end, before it it would
-not begin with the state that it was given. So padding is taken out. The longest sequences come first, so that those
-that still go on at a step are the first `sizes[t]` of them, and the tokens of all steps lie end to end as one [N, D]
-matrix (what torch calls packed; where all rows are equally long, a plain [T, B, D] block for the quicker kernel).
-Padding, on whatever side, is nowhere in it and can change nothing; and what a layer does to all tokens alike is one
-product.
+A fused LSTM kernel would process padding: after a row it would change the final state, before a row the initial one. So
+padding is removed. The longest sequences come first, so the ones still active at a step are the first `sizes[t]`. The
+tokens of all steps lie end to end as one [N, D] matrix (torch calls this packed; if all rows have equal length, it is a
+plain [T, B, D] block for the faster kernel). Padding on any side is not in it and cannot change anything, and what a
+layer does to all tokens alike is one product.
 
-A layer of LSTM whose state is projected, with the memory and the state held within bounds (Sak et al., 2014, as ELMo
-uses it).
+`ProjectedLstm` is an LSTM layer with a projected state, and with memory and state clipped (Sak et al., 2014, as used in
+ELMo).
 
     i, f, g, o = sigmoid, sigmoid, tanh, sigmoid of W x_t + U h_{t−1} + b
     c_t = clip(f ∘ c_{t−1} + i ∘ g, ±cell_clip),   h_t = clip(P (o ∘ tanh c_t), ±state_clip)
 
 It reads tokens in a `ReadingOrder`: sequences of unequal length, padded anywhere, from either end. torch's own kernel
-has the projection but no bounds, and does not show the c_t by which one could see afterwards that none was needed; so
-it serves where there are no bounds (`lstm_layer`). With bounds the steps are taken one by one (`lstm_steps`).
+has the projection but no clipping, and does not return the c_t that would show whether clipping was needed. So it is
+used only without clipping (`lstm_layer`); with clipping the steps are computed one by one (`lstm_steps`).
 
-Where the state is as wide as the memory there is no projection and, as in the released code, no bound on the state.
+If the state is as wide as the memory, there is no projection and, as in the released code, the state is not clipped.
 """
 
 from __future__ import annotations
@@ -62,41 +63,41 @@ from foretext.nn.fused import dropout
 
 @dataclass(frozen=True)
 class ReadingOrder:
-    places_N: Tensor  # places in the batch, flattened to [B · T], of the tokens in the order of reading
-    sizes: tuple[int, ...]  # how many sequences have a token at each step; never more than at the step before
-    rows_B: Tensor  # the batch's rows, the longest first, empty ones last
+    places_N: Tensor  # the flattened position in [B · T] of each token, in reading order
+    sizes: tuple[int, ...]  # how many sequences have a token at each step; never increases
+    rows_B: Tensor  # the batch's rows, longest first, empty ones last
     shape: tuple[int, int]  # B, T
 
     @property
     def kept(self) -> int:
-        """Rows that hold a token."""
+        """Rows that contain tokens."""
         return self.sizes[0] if self.sizes else 0
 
     @property
     def even(self) -> bool:
-        """Whether those rows are all equally long."""
+        """Whether those rows all have the same length."""
         return not self.sizes or self.sizes[-1] == self.sizes[0]
 
     def gather(self, x_BTD: Tensor) -> Tensor:
-        """The tokens in the order of reading: [N, D], or [N] of [B, T]."""
+        """The tokens in reading order: [N, D], or [N] from [B, T]."""
         return x_BTD.flatten(0, 1)[self.places_N]
 
     def scatter(self, x_ND: Tensor) -> Tensor:
-        """Back to [B, T, D], with zeros at the padding."""
+        """Back to [B, T, D], with zeros at padding."""
         rows, columns = self.shape
         x_MD = x_ND.new_zeros(rows * columns, x_ND.shape[-1]).index_copy(0, self.places_N, x_ND)
         return x_MD.view(rows, columns, x_ND.shape[-1])
 
     def begin(self, state_BH: Tensor) -> Tensor:
-        """The states of the rows that hold a token, in the order of a step: [R, H]."""
+        """The states of the rows that contain tokens, in the order of a step: [R, H]."""
         return state_BH.index_select(0, self.rows_B[: self.kept])
 
     def end(self, before_BH: Tensor, after_RH: Tensor) -> Tensor:
-        """Each row's own last state, in the batch's order; that of a row without a token is the one before."""
+        """Each row's last state, in the batch's order; a row without tokens keeps its previous one."""
         return before_BH.index_copy(0, self.rows_B[: self.kept], after_RH)
 
     def times(self, x_ND: Tensor, factor_BD: Tensor | None) -> Tensor:
-        """Each token times the factors of its row; None: as it is."""
+        """Each token times the factors of its row; None: unchanged."""
         return x_ND if factor_BD is None else x_ND * factor_BD[self.places_N // max(1, self.shape[1])]
 
 
@@ -130,15 +131,15 @@ def reading_order(mask_BT: Tensor, backward: bool = False) -> ReadingOrder:
 # -- layers ------------------------------------------------------------------------------------------------------------
 
 
-KEPT_PER_CELL = 8  # numbers kept for the backward pass, by torch's kernel too: four gates, cell, state, a little more
+KEPT_PER_CELL = 8  # numbers kept for the backward pass, also by torch's kernel: four gates, cell, state, a little more
 
 
 def lstm_layer(
     x_ND: Tensor, order: ReadingOrder, first_h: Tensor, first_c: Tensor, weights: list[Tensor]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """h of all tokens, of which there is at least one, and the last h and c of the rows that hold a token; the first
-    ones are those rows', too. `weights` are torch's: W, U, both biases, and P if the state is projected."""
-    # To the kernel, training means that a backward pass may follow; evaluation mode may have one too.
+    """h of all tokens (at least one), and the last h and c of the rows that contain tokens, for which the initial h and
+    c are given too. `weights` are torch's: W, U, both biases, and P if the state is projected."""
+    # To the kernel, training means that a backward pass may follow; in evaluation mode one may follow too.
     learning, on_cpu = torch.is_grad_enabled(), x_ND.device.type == "cpu"
     block = order.even and not (on_cpu and len(weights) > 4)
     if learning and on_cpu and not block:
@@ -163,13 +164,13 @@ def lstm_steps(
     sizes: tuple[int, ...],
     bounds: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """h of all tokens in the order of reading, and the last h and c of each row; `sizes` rows have a token at a step.
-    Without P the state is as wide as the memory; `bounds` are the memory's and the state's, 0 is none."""
+    """h of all tokens in reading order, and the last h and c of each row; `sizes` rows have a token at each step.
+    Without P the state is as wide as the memory. `bounds` clip the memory and the state; 0: no clipping."""
     return _Steps.apply(inputs_N4C, recurrent, project, first_h, first_c, sizes, bounds)
 
 
 class _Steps(torch.autograd.Function):
-    """All steps of a layer, from W x + b of all tokens."""
+    """All steps of a layer, given W x + b of all tokens."""
 
     @staticmethod
     def forward(
@@ -238,7 +239,7 @@ class _Steps(torch.autograd.Function):
 def _gate_gradients(
     gates: Tensor, tanh_c: Tensor, c: Tensor, before_c: Tensor, dm: Tensor, dc: Tensor, cell_clip: float, da: Tensor
 ) -> None:
-    """One step's δa, written to `da`; `dc` becomes that of the step before."""
+    """One step's δa, written to `da`; `dc` becomes that of the previous step."""
     i, f, g, o = gates.chunk(4, dim=1)
     d_i, d_f, d_g, d_o = da.chunk(4, dim=1)
     dc.addcmul_(torch.mul(dm, o), 1 - tanh_c * tanh_c)
@@ -252,7 +253,7 @@ def _gate_gradients(
 
 
 def _before(x_ND: Tensor, first_BD: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """What each token's step went on from: the value of the step before, or the first."""
+    """What each token's step started from: the value of the previous step, or the initial one."""
     following = (x_ND[start : start + size] for start, size in zip(accumulate(sizes, initial=0), sizes[1:]))
     return torch.cat([first_BD[: sizes[0]], *following])
 
@@ -262,7 +263,7 @@ def _before(x_ND: Tensor, first_BD: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 class BiLstmLayers(nn.Module):
     def __init__(self, inputs: int, cells: int, layers: int = 1, p: float = 0.0) -> None:
-        """`cells` of each direction; `p`: dropout."""
+        """`cells` per direction; `p`: dropout."""
         super().__init__()
         self.p, self.width = p, 2 * cells
         widths = [inputs] + [2 * cells] * (layers - 1)
@@ -270,17 +271,17 @@ class BiLstmLayers(nn.Module):
 
 
 def read_layer(layer: nn.Module, x_ND: Tensor, order: ReadingOrder) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """What a layer makes of tokens in the order of reading, of which there is at least one: their states, and the last
-    h and c of both directions, [2, rows that hold a token, cells]."""
+    """A layer's output for tokens in reading order (at least one): their states, and the last h and c of both
+    directions, [2, rows that contain tokens, cells]."""
     packed, last = layer(PackedSequence(x_ND, torch.tensor(order.sizes)))
     return packed.data, last
 
 
 class BiLstm(BiLstmLayers):
     def forward(self, x_BTD: Tensor, mask_BT: Tensor) -> Tensor:
-        """The top layer's states, forward beside backward ones, [B, T, 2 · cells]; zeros at padding."""
+        """The top layer's states, forward beside backward, [B, T, 2 · cells]; zeros at padding."""
         order = reading_order(mask_BT)
-        if not order.sizes:  # nothing but empty rows
+        if not order.sizes:  # only empty rows
             return x_BTD.new_zeros(*mask_BT.shape, self.width)
         x_ND = order.gather(x_BTD)
         for number, layer in enumerate(self.layers):
@@ -290,29 +291,29 @@ class BiLstm(BiLstmLayers):
 
 
 def drop_words(x_BTD: Tensor, mask_BT: Tensor, p: float, training: bool) -> Tensor:
-    """Dropout of real words alone, so that padding cannot change what is drawn; zeros at padding, whatever stood
-    there."""
+    """Dropout of real words only, so that padding cannot change what is drawn; zeros at padding, whatever was there."""
     return torch.zeros_like(x_BTD).masked_scatter(mask_BT[..., None], dropout(x_BTD[mask_BT], p, training))
 
 
 # -- a projected state -------------------------------------------------------------------------------------------------
 
 
-LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: the batch's rows in their own order
+LstmState = tuple[Tensor, Tensor]  # h_BD, c_BC: in the order of the batch's rows
 
 
 @dataclass(frozen=True)
 class ProjectedLstmConfig:
     inputs: int
     cells: int
-    width: int  # of the state; as many as the cells: not projected
-    cell_clip: float = 3.0  # 0: no bound
+    width: int  # of the state; equal to the cells: not projected
+    cell_clip: float = 3.0  # 0: no clipping
     state_clip: float = 3.0
 
     def check(self, where: str = "model") -> None:
         refuse_if(
             not 1 <= self.width <= self.cells,
-            f"{where}: a state of {self.width} cannot be projected from {self.cells} cells; give fewer",
+            f"{where}: a state of {self.width} is wider than the {self.cells} cells that it is projected from; give a "
+            "smaller one",
         )
         check_range(where, self, "at least 0", "cell_clip", "state_clip")
 
@@ -342,7 +343,7 @@ class ProjectedLstm(nn.Module):
 
     @torch.no_grad()
     def _initialise(self) -> None:
-        # One matrix [W U] in the released code, so both are drawn by the sum of their widths.
+        # One matrix [W U] in the released code, so both are drawn with the sum of their widths.
         limit = (6.0 / (self.config.inputs + self.config.width + 4 * self.config.cells)) ** 0.5
         self.input.weight.uniform_(-limit, limit)
         self.recurrent.weight.uniform_(-limit, limit)
@@ -356,10 +357,9 @@ class ProjectedLstm(nn.Module):
         return weight.new_zeros(rows, self.config.width), weight.new_zeros(rows, self.config.cells)
 
     def forward(self, x_ND: Tensor, order: ReadingOrder, state: LstmState | None = None) -> tuple[Tensor, LstmState]:
-        """The states of all tokens in the order of reading, and what to go on from. A row without a token keeps its
-        state."""
+        """The states of all tokens in reading order, and the new state. A row without tokens keeps its state."""
         state = self.new_state(order.shape[0]) if state is None else state
-        if not order.sizes:  # no number, but of the weights: such a batch has a gradient, which is 0
+        if not order.sizes:  # an empty result that depends on the weights, so that such a batch has a gradient (0)
             return self.input(x_ND)[:, :1].expand(-1, self.config.width), state
         first_h, first_c = (order.begin(part) for part in state)
         weight, bias, recurrent = self.input.weight, self.input.bias, self.recurrent.weight

@@ -1,1 +1,1 @@
-"""Attention by distance over a memory: Transformer-XL and XLNet."""
+"""Relative attention over a memory: Transformer-XL and XLNet."""

@@ -1,41 +1,40 @@
-"""Attention by content and by distance, as Transformer-XL (Dai et al. 2019, section 3.3) has it and XLNet after it.
+"""Attention by content and by distance, as in Transformer-XL (Dai et al. 2019, section 3.3) and XLNet.
 
-A query q sees a key k at a distance whose sinusoid, projected, is r, with the score
+A query q and a key k, at a distance whose projected sinusoid is r, have the score
 
     ((q + u) · k + (q + w) · r) / √K                      u, w: learned, for content and for position ("v" in the paper)
 
-and where segments count, as in XLNet, ((q + s) · e) / √K more, e being one of two learned vectors: for a key in the
-query's own segment, and for one in another.
+With segments, as in XLNet, ((q + s) · e) / √K is added. There are two learned vectors e: one for keys in the query's
+own segment, and one for keys in another.
 
-Keys and values are read once, of the memory and what stands after it, and any number of query streams may look at them:
+Keys and values are computed once, for the memory and the tokens after it, and any number of query streams may use them:
 
-    keys, values = attention.read(torch.cat([memory, x], dim=1))              # what is seen, M places
+    keys, values = attention.read(torch.cat([memory, x], dim=1))              # M positions
     far = attention.distances(sinusoids(distances(Q, M, device), width))      # for all rows
-    mixed = attention.mix(attention.queries(x), keys, values, far, hidden)    # before `out`, a head at a time
+    mixed = attention.mix(attention.queries(x), keys, values, far, hidden)    # per head, before `out`
 
-The queries are the last Q of the M places. `distances` ends at 0 for queries that see nothing ahead of them, which has
-M columns, and at −(Q − 1) for those that do (`ahead=True`), which has M + Q − 1. What a query may not see is the
-caller's to say: `hidden` is added to the scores, −∞ where nothing is to be seen. Each query has to see something. The
-projection `out`, norms and residual additions are the block's to apply.
+The queries are the last Q of the M positions. For queries that see nothing ahead, `distances` ends at 0 and has M
+columns; for others (`ahead=True`) it ends at −(Q − 1) and has M + Q − 1. The caller masks: `hidden` is added to the
+scores, with −∞ where a query may not attend. Each query must see something. The block applies the projection `out`,
+norms and residual additions.
 
-On a CPU the work is done a few rows at a time, so that scores stay in the cache. The scores of all distances are
-written with one column more than there are distances; then the scores by key are the same numbers, read from Q places
-on in rows that are one shorter (`by_key`). So the shift costs nothing on the way there, and one copy on the
-way back. Without gradients the scores by distance are what PyTorch's fused attention adds to those by content.
+On a CPU a few rows are computed at a time, so that scores stay in the cache. The scores for all distances are written
+with one extra column; then the scores by key are the same numbers, read from position Q on in rows that are one shorter
+(`by_key`). So the shift is free in the forward pass, and one copy in the backward pass. Without gradients, PyTorch's
+fused attention adds the scores by distance to those by content.
 
-What Transformer-XL and XLNet attend to beside the text at hand: a memory, by distance.
+The memory of Transformer-XL and XLNet:
 
-The memory is what the last tokens left behind, layer by layer, and which places of it hold anything. Places hold
-something at the right end of each row, so that the newest stands beside the first token that is read next, and a key's
-column says how far it is from a query whatever the length of the rows. A memory is kept as a tuple of [B, M, …]
-tensors, one or several a layer, and `real_BM`, true where a token was. Without gradients: what is kept was computed,
-and is no longer learned from.
+The memory holds the states of the last tokens, layer by layer, and which of its positions are in use. These are at the
+right end of each row, so that the newest one is next to the first token to be read, and a key's column gives its
+distance from a query, whatever the length of the rows. A memory is a tuple of [B, M, …] tensors, one or several per
+layer, and `real_BM`, true where a token was. It has no gradients.
 
-Relative positions by distance are as Transformer-XL (Dai et al. 2019) has them and XLNet after it: the sinusoids of
-distances, and the shift that turns a score for each distance into one for each key. A query at place i among Q, after M
-places of memory, is M + i − j from key j among K = M + Q. Scores against distances are one product for all queries,
-whose columns stand for distances from the farthest to the nearest; row by row they are then moved into place. Moving is
-a view over the same numbers, where gathering would read and write a list of places as large as the scores.
+Relative positions are the sinusoids of distances, and a shift that turns a score for each distance into one for each
+key. A query at position i among Q, after M positions of memory, has distance M + i − j from key j among K = M + Q. The
+scores for distances are one product for all queries, with columns from the farthest to the nearest distance; each row
+is then shifted into place. The shift is a view of the same numbers, while a gather would read and write indices as
+numerous as the scores.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from foretext.errors import refuse_if
 from foretext.nn.fused import dropout, full_precision_on_cpu, keep_mask
 from foretext.nn.packing import unseen
 
-LONGEST_MEMORY = 1_000_000  # far beyond what fits
+LONGEST_MEMORY = 1_000_000  # far more than fits
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -60,37 +59,36 @@ LONGEST_MEMORY = 1_000_000  # far beyond what fits
 def remember(
     kept: tuple[Tensor, ...], real_BM: Tensor, new: tuple[Tensor, ...], mask_BT: Tensor | None, length: int
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """The last `length` real places of what was kept, [B, M, …], and of what is new, [B, T, …], in each row. Padding of
-    what is new may stand anywhere; it is left out. `mask_BT` None: all of it is real."""
+    """The last `length` real positions of each row, from the old memory [B, M, …] and the new states [B, T, …]. The new
+    states may have padding anywhere; it is left out. `mask_BT` None: no padding."""
     return last_of(tuple(behind(old, added) for old, added in zip(kept, new, strict=True)), real_BM, mask_BT, length)
 
 
 def behind(old_BM: Tensor, new_BT: Tensor) -> Tensor:
-    """What is new behind what was kept, [B, M + T, …]."""
+    """The new states after the old ones, [B, M + T, …]."""
     return torch.cat([old_BM, new_BT], dim=1) if old_BM.shape[1] else new_BT
 
 
 def last_of(
     joined: tuple[Tensor, ...], real_BM: Tensor, mask_BT: Tensor | None, length: int
 ) -> tuple[tuple[Tensor, ...], Tensor]:
-    """The same of what has been put together already, [B, M + T, …]."""
+    """The same for states that are already concatenated, [B, M + T, …]."""
     joined = tuple(states.detach() for states in joined)
     rows, width = real_BM.shape[0], joined[0].shape[1] - real_BM.shape[1]
     real = F.pad(real_BM, (0, width), value=True) if mask_BT is None else torch.cat([real_BM, mask_BT], dim=1)
     if mask_BT is not None and not bool(mask_BT.all()):
-        # Real places behind the others, in their order.
+        # Real positions go to the right end, in their order.
         order = torch.argsort(real.int(), dim=1, stable=True)
         real = real.gather(1, order)
         joined = tuple(states[torch.arange(rows, device=order.device)[:, None], order] for states in joined)
     first = max(0, real.shape[1] - length)
     if not bool(real[:, first:].all()):
-        first = max(first, int((~real).all(0).sum()))  # what no row has is not kept
+        first = max(first, int((~real).all(0).sum()))  # drop leading positions that no row uses
     return tuple(states[:, first:] for states in joined), real[:, first:]
 
 
 def hidden_memory(real_BM: Tensor) -> Tensor | None:
-    """What is added to the scores of the memory's places, [B, 1, 1, M]: −∞ where it holds nothing; None: all hold
-    something."""
+    """What is added to the scores of the memory, [B, 1, 1, M]: −∞ where a position is unused; None: all are used."""
     return None if bool(real_BM.all()) else unseen(real_BM)[:, None, None, :]
 
 
@@ -98,19 +96,18 @@ def hidden_memory(real_BM: Tensor) -> Tensor | None:
 
 
 def check_width(width: int) -> None:
-    """UserError for one that `sinusoids` cannot have."""
+    """UserError for a width that `sinusoids` cannot have."""
     refuse_if(width % 2, f"model.width must be even, half of it for sines of distances, half for cosines, not {width}")
 
 
 def distances(queries: int, keys: int, device: torch.device, *, ahead: bool = False) -> Tensor:
-    """What the columns of the scores stand for: keys − 1, …, 0, and where queries see what is ahead of them, on to
-    −(queries − 1)."""
+    """The distance of each score column: keys − 1, …, 0, and for queries that see ahead, on to −(queries − 1)."""
     return torch.arange(keys - 1, -queries if ahead else -1, -1, device=device)
 
 
 def sinusoids(distances_R: Tensor, width: int) -> Tensor:
-    """[R, width], which is even: sin(distance · f) of half as many frequencies f, then cos of them, as both papers'
-    code has them (the Transformer's paper has them in turn)."""
+    """[R, width], with even width: sin(distance · f) for half as many frequencies f, then cos, as in both papers' code
+    (the Transformer's paper interleaves them)."""
     dtype = torch.get_default_dtype()
     frequencies = 10000.0 ** (-torch.arange(0, width, 2, device=distances_R.device, dtype=dtype) / width)
     angles_RF = distances_R.to(dtype)[:, None] * frequencies
@@ -118,12 +115,12 @@ def sinusoids(distances_R: Tensor, width: int) -> Tensor:
 
 
 def by_key(scores_BHQR: Tensor, keys: int) -> Tensor:
-    """[B, H, Q, keys] out of [B, H, Q, R]: row i, column j is row i, column Q − 1 − i + j, the distance of key j from
-    query i, if the columns are those of `distances`. Where they end at 0, places ahead of a query hold numbers of no
-    meaning, which the caller masks."""
+    """[B, H, Q, keys] from [B, H, Q, R], if the columns are those of `distances`: row i, column j is taken from row i,
+    column Q − 1 − i + j, the distance of key j from query i. If the distances end at 0, positions ahead of a query hold
+    meaningless numbers, which the caller masks."""
     batch, heads, queries, columns = scores_BHQR.shape
-    # With one column before it, a row begins one place later in the row above: read with one column less, from the
-    # second row on, each row has moved by one place more than the last.
+    # With one extra column in front, read from the second row on with rows one shorter, each row is shifted by one more
+    # position than the row above.
     wide = F.pad(scores_BHQR, (1, 0))
     return wide.view(batch, heads, columns + 1, queries)[:, :, 1:].reshape(scores_BHQR.shape)[..., :keys]
 
@@ -135,8 +132,8 @@ BLOCK = 1 << 17  # scores at a time: half a megabyte
 
 
 class RelativeAttention(nn.Module):
-    """Projections without biases, and the learned vectors of content, position and segments, which are kept flat: they
-    are no matrices, and are learned as biases are. `biased` false: u and w are not its own, and are handed over."""
+    """Projections without biases, and the learned vectors for content, position and segments. These are stored flat:
+    they are not matrices, and optimisers should treat them as biases. `biased` false: u and w are passed in."""
 
     def __init__(
         self, width: int, heads: int, head_width: int, dropout: float, segments: bool = False, biased: bool = True
@@ -148,16 +145,17 @@ class RelativeAttention(nn.Module):
         self.out = nn.Linear(inner, width, bias=False)
         self.content, self.position = (nn.Parameter(torch.empty(inner)) if biased else None for _ in range(2))
         self.segment = nn.Parameter(torch.empty(inner)) if segments else None
-        self.segments = nn.Parameter(torch.empty(2, heads, head_width)) if segments else None  # the same, another
+        # for the same segment, and for another
+        self.segments = nn.Parameter(torch.empty(2, heads, head_width)) if segments else None
         self.draw(0.02)
 
     def draw(self, deviation: float) -> None:
-        """New weights from N(0, deviation²)."""
+        """Draws new weights from N(0, deviation²)."""
         for parameter in self.parameters():
             nn.init.normal_(parameter, std=deviation)
 
     def read(self, context_BMD: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of what is seen, [B, M, H, K] each."""
+        """Keys and values, [B, M, H, K] each."""
         return self._heads(self.key(context_BMD)), self._heads(self.value(context_BMD))
 
     def queries(self, x_BQD: Tensor) -> Tensor:
@@ -165,7 +163,7 @@ class RelativeAttention(nn.Module):
         return self._heads(self.query(x_BQD))
 
     def distances(self, waves_RD: Tensor) -> Tensor:
-        """The sinusoids of distances, projected: [R, H, K]."""
+        """The projected sinusoids of distances: [R, H, K]."""
         return self._heads(self.distance(waves_RD))
 
     def mix(
@@ -178,9 +176,9 @@ class RelativeAttention(nn.Module):
         other_BQM: Tensor | None = None,
         biases: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """What the heads see, [B, Q, H, K], of queries that are projected already and before `out`. `hidden` broadcasts
-        to [B, H, Q, M]; `other_BQM`: true where a key is of another segment than the query; `biases`: u and w, where
-        they are not its own."""
+        """The attention output, [B, Q, H, K], for projected queries and before `out`. `hidden` broadcasts to [B, H, Q,
+        M]; `other_BQM`: true where a key is in another segment than the query; `biases`: u and w, if they are not the
+        module's own."""
         added = None if other_BQM is None else self.by_segment(q_BQHK, other_BQM)
         p = self.p if self.training else 0.0
         return relative_mix(q_BQHK, k_BMHK, v_BMHK, far_RHK, biases or self.own_biases(), added, hidden, p)
@@ -194,8 +192,7 @@ class RelativeAttention(nn.Module):
         other_1TT: Tensor | None = None,
         biases: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """What each place of one sequence sees of the others, [H, T, T]: what is mixed of unit vectors is the
-        weights."""
+        """The attention weights within one sequence, [H, T, T], computed by mixing unit vectors."""
         keys, _ = self.read(x_1TD)
         units = torch.eye(x_1TD.shape[1], dtype=x_1TD.dtype, device=x_1TD.device)[None, :, None]
         units = units.expand(1, -1, self.heads, -1)
@@ -228,14 +225,14 @@ def relative_mix(
     hidden: Tensor | None = None,
     p: float = 0.0,
 ) -> Tensor:
-    """softmax of the scores, dropped with probability `p`, times the values: [B, Q, H, K]. `biases`: u and w; `added`
-    is a further part of the scores, [B, H, Q, M], that learns; `hidden` one that does not."""
+    """softmax of the scores, with dropout `p`, times the values: [B, Q, H, K]. `biases`: u and w; `added`: a part of
+    the scores with gradients, [B, H, Q, M]; `hidden`: one without."""
     content, position = biases
     if torch.is_grad_enabled() and full_precision_on_cpu(q_BQHK):
         return _RelativeMix.apply(p, hidden, added, q_BQHK, k_BMHK, v_BMHK, far_RHK, content, position)
     rows, queries = q_BQHK.shape[:2]
     by_content, by_distance = _queries(q_BQHK, content), _queries(q_BQHK, position)
-    # One product a head for all rows, whose distances are the same.
+    # One product per head for all rows, since they share the distances.
     products_HNR = torch.bmm(by_distance.permute(2, 0, 1, 3).flatten(1, 2), far_RHK.permute(1, 2, 0))
     scores = products_HNR.unflatten(1, (rows, queries)).transpose(0, 1)
     if queries > 1:
@@ -255,12 +252,12 @@ def _queries(q_BQHK: Tensor, bias: Tensor) -> Tensor:
 
 
 def _matrices(x_BTHK: Tensor) -> Tensor:
-    """[B · H, T, K]: a view of one row, a copy of several."""
+    """[B · H, T, K]: a view for one row, a copy for several."""
     return x_BTHK.transpose(1, 2).flatten(0, 1)
 
 
 def _moved(wide: Tensor, queries: int, keys: int) -> Tensor:
-    """[n, Q, M] by key out of [n, Q, R + 1] by distance, whose first column is none: a view."""
+    """[n, Q, M] by key from [n, Q, R + 1] by distance, whose first column is the extra one: a view."""
     columns = wide.shape[2] - 1
     return wide.as_strided((len(wide), queries, keys), (queries * (columns + 1), columns, 1), queries)
 
@@ -277,7 +274,8 @@ class _RelativeMix(torch.autograd.Function):
         out, saved = q.new_empty(q.shape), []
         for block in _blocks(rows, heads * queries * keys):
             wide = q.new_empty(heads * (block.stop - block.start), queries, columns + 1)
-            # The first column is read ahead of each query but the last, and hidden there; left as it is it may be NaN.
+            # The extra column is read ahead of each query except the last, and masked there; uninitialised it could be
+            # NaN.
             wide[:, :, 0] = 0.0
             for number, row in enumerate(range(block.start, block.stop)):
                 target = wide[number * heads : (number + 1) * heads, :, 1:]

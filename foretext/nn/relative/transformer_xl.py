@@ -1,17 +1,18 @@
-"""The Transformer-XL trunk (Dai et al. 2019): a causal transformer whose layers see, besides what is read, the states
-that the tokens before it left behind, and that knows positions by distance alone.
+"""The Transformer-XL trunk (Dai et al. 2019): a causal transformer whose layers also attend to the states of earlier
+tokens, kept as a memory, and whose positions are distances only.
 
-Without a state a segment is read as by any transformer. With one, every layer's keys and values are those of a memory
-and the segment; the segment's own states are the memory of the next. Gradients end at the memory.
+Without a state, a segment is read as by any transformer. With one, every layer's keys and values are those of a memory
+and the segment, and the segment's own states become the memory of the next. Gradients stop at the memory.
 
-In training a token sees all of the memory and what stands before it in its segment, so the first tokens of a segment
-see less. In evaluation each sees itself and the `evaluation_memory` tokens before it (the released code's
-`same_length`), so that it does not matter in which pieces a text is read: one token at a time, or at once.
+In training a token sees all of the memory and what precedes it in its segment, so the first tokens of a segment see
+less. In evaluation each token sees itself and the `evaluation_memory` tokens before it (the released code's
+`same_length`), so that the result does not depend on the pieces in which a text is read: one token at a time, or all at
+once.
 
-The state is a dictionary. In training `layers` has the states that each layer reads, [B, M, D]; in evaluation `keys`
-and `values` has what is read of these, [B, M, H, K], and `far` the projected distances, so that a token costs what a
-token costs: as many as the text has needed so far, not as many as a memory could hold. `real` says which places of a
-row hold a token; rows may differ (see `relative_attention`).
+The state is a dictionary. In training `layers` has the input states of each layer, [B, M, D]. In evaluation `keys` and
+`values` have their projections, [B, M, H, K], and `far` the projected distances, so that a new token needs no
+recomputation; there are as many distances as the text has needed so far, not as many as the memory could need. `real`
+says which positions of a row hold a token; rows may differ (see `relative_attention`).
 """
 
 from __future__ import annotations
@@ -45,27 +46,28 @@ from foretext.nn.trunk import OutputLayer, Trunk, grown
 State = dict[str, Any]
 
 
-Biases = tuple[Tensor, Tensor] | None  # u and w, where all blocks share them
+Biases = tuple[Tensor, Tensor] | None  # u and w, if all blocks share them
 
 
 @dataclass(frozen=True)
 class TransformerXLConfig(TransformerShape):
-    """The defaults are those of the released base model for WikiText-103, but for `inner` (2100 there), the
-    vocabulary's cutoffs and one token of `evaluation_memory`: 640 there is a token itself and 639 before it."""
+    """The defaults are those of the released base model for WikiText-103, except `inner` (2100 there), the vocabulary's
+    cutoffs, and `evaluation_memory`: 640 there includes the token itself, here it does not."""
 
     layers: int = 16
     width: int = 410
     heads: int = 10
     inner: int = 0  # width of the feed-forward part; 0: four times the width
-    context: int = 150  # tokens of a segment, which gradients flow through
-    memory: int = 150  # states before it that are seen while pre-training
+    context: int = 150  # tokens per segment, which gradients flow through
+    memory: int = 150  # earlier states that are seen in pre-training
     evaluation_memory: int = 640  # tokens before each that are seen afterwards
-    clamp: int = 400  # distances beyond this one are as this one; 0: none is
-    dropout: float = 0.1  # of embeddings, distances, the feed-forward part's units, what is added, and the top
-    attention_dropout: float = 0.0  # of the attention weights
-    untied: bool = False  # whether each layer has a u and w of its own
-    cutoffs: tuple[int, ...] = ()  # ids at which an adaptive softmax is cut, most frequent first; none: a plain softmax
-    divisor: int = 1  # by what each part of it is narrower than the one before
+    clamp: int = 400  # larger distances are treated as this one; 0: no limit
+    dropout: float = 0.1  # on embeddings, distances, feed-forward units, residual branches, and the top
+    attention_dropout: float = 0.0  # on the attention weights
+    untied: bool = False  # whether each layer has its own u and w
+    # ids at which an adaptive softmax is cut, most frequent first; empty: a plain softmax
+    cutoffs: tuple[int, ...] = ()
+    divisor: int = 1  # each part of it is narrower than the previous one by this factor
     epsilon: float = 1e-5
     init_std: float = 0.02
 
@@ -84,28 +86,28 @@ class TransformerXLConfig(TransformerShape):
 
     @property
     def reads(self) -> int:
-        """Tokens that a task reads at a time: as far as distances are known from pre-training, and seen afterwards."""
+        """Tokens that a task reads at once: as many as distances were trained for, and as evaluation sees."""
         return min(self.context + self.memory, self.evaluation_memory + 1)
 
     def remarks(self) -> tuple[str, ...]:
-        """On numbers that stayed behind when the segments or the memory were made longer."""
+        """Warnings about settings that were not raised together with the segments or the memory."""
         farthest = self.context + self.memory - 1
         found = []
         if self.evaluation_memory < farthest:
             found.append(
                 f"model.evaluation_memory={self.evaluation_memory}: training sees up to {farthest} tokens back, but "
-                f"scoring and writing do not, and a task reads {self.reads} tokens of a text; to see as far: --set "
-                f"model.evaluation_memory={farthest}"
+                f"scoring and writing do not, and a task reads only {self.reads} tokens of a text; to see as far: "
+                f"--set model.evaluation_memory={farthest}"
             )
         if 0 < self.clamp < farthest:
             found.append(
-                f"model.clamp={self.clamp}: training sees up to {farthest} tokens back, but all distances beyond "
-                f"{self.clamp} are one to it; to tell all apart: --set model.clamp={farthest}"
+                f"model.clamp={self.clamp}: training sees up to {farthest} tokens back, but treats all distances "
+                f"beyond {self.clamp} as equal; to distinguish them: --set model.clamp={farthest}"
             )
         return tuple(found)
 
     def carried(self, rows: int) -> int:
-        """Every layer's states, and a mark for each place."""
+        """Every layer's states, and a flag per position."""
         return rows * self.memory * (self.layers * self.width + 1)
 
     def describe(self) -> str:
@@ -122,14 +124,14 @@ class TransformerXLConfig(TransformerShape):
         return tables + self.layers * block + 2 * width * (self.layers if self.untied else 1)
 
     def activations(self, tokens: int) -> int:
-        memory = self.memory / self.context  # places of it for each token
+        memory = self.memory / self.context  # memory positions per token
         weights = self.heads * (self.context + self.memory) * (3 if self.attention_dropout else 1)
         states = (16 + 3 * memory) * self.width + (3 if self.dropout else 2) * self.feed_forward
         return int(tokens * self.layers * (states + weights))
 
 
 class TransformerXLBlock(nn.Module):
-    """Relative attention and a feed-forward part with ReLU, each added to what it read, and normed."""
+    """Relative attention and a feed-forward part with ReLU, each with a residual connection and a norm after it."""
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
@@ -150,8 +152,8 @@ class TransformerXLBlock(nn.Module):
         biases: Biases,
         picked_R: Tensor | None = None,
     ) -> Tensor:
-        """The states of all packed tokens of a segment without memory, or of these alone. `unseen`: what is added to
-        the scores of each group."""
+        """The states of all packed tokens of a segment without memory. `unseen`: what is added to the scores of each
+        group."""
         own = self.attention
         weights = torch.cat([own.query.weight, own.key.weight, own.value.weight])
         qkv_N3HK = packing.grouped(F.linear(x_ND, weights).unflatten(1, (3, own.heads, own.head_width)))
@@ -159,7 +161,7 @@ class TransformerXLBlock(nn.Module):
         for (first, rows, length), hidden in zip(packing.groups, unseen):
             q, k, v = qkv_N3HK[first : first + rows * length].unflatten(0, (rows, length)).unbind(2)
             parts.append(own.mix(q, k, v, far_RHK[len(far_RHK) - length :], hidden, biases=biases).flatten(0, 1))
-        mixed = parts[0] if len(parts) == 1 else torch.cat([*parts, qkv_N3HK[:0, 0]])  # which may be all there is
+        mixed = parts[0] if len(parts) == 1 else torch.cat([*parts, qkv_N3HK[:0, 0]])  # these may be the only ones
         return self._after(pick(x_ND, picked_R), pick(mixed.flatten(1), chosen(packing.from_groups, picked_R)))
 
     def read_on(
@@ -218,7 +220,7 @@ class TransformerXL(Trunk):
     # -- reading
 
     def forward(self, batch: Batch, state: State | None = None, keep_layers: bool = False) -> Hidden:
-        """`layers`, where asked for: the embeddings, and each block's states. A state of one row serves all rows."""
+        """`layers`, on request: the embeddings, and each block's states. A state of one row serves all rows."""
         assert batch.attend_BTT is None, "each token sees those before it"
         rows, length = batch.ids_BT.shape
         before = None if state is None else self._for_rows(state, rows)
@@ -244,7 +246,7 @@ class TransformerXL(Trunk):
         return Hidden(packing.unpack(x, picked), tuple(layers))
 
     def _read_pieces(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
-        """A long text in segments: the same as at once, without the scores of all pairs of tokens."""
+        """A long text in segments: the same result as at once, without the scores of all pairs of tokens."""
         parts = []
         for start in range(0, batch.ids_BT.shape[1], self.config.context):
             piece = slice(start, start + self.config.context)
@@ -255,7 +257,7 @@ class TransformerXL(Trunk):
         return Hidden(torch.cat([part.top for part in parts], dim=1), tuple(layers), state)
 
     def _read_on(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
-        """A segment after a memory. Rows are moved to the left end, so that each begins beside what it remembers."""
+        """A segment after a memory. Rows are moved to the left end, so that each starts right after its memory."""
         order, mask_BT = _to_the_left(batch.mask_BT)
         ids_BT = batch.ids_BT if order is None else batch.ids_BT.gather(1, order)
         rows, length = ids_BT.shape
@@ -296,8 +298,8 @@ class TransformerXL(Trunk):
         return dropout(sinusoids(far_R, self.config.width), self.config.dropout, self.training)
 
     def _far(self, state: State, length: int, memory: int) -> tuple[Tensor, ...]:
-        """The projected distances for each layer: in training of all places, in evaluation of those that are seen. What
-        a text has outgrown is made anew, twice as many: few times, however long it becomes."""
+        """The projected distances for each layer: in training for all positions, in evaluation for those that are seen.
+        When a text outgrows them, twice as many are computed, so this happens rarely however long the text is."""
         places = memory + length
         if not self.training:
             places = min(places, self.evaluation_memory + 1)
@@ -310,8 +312,8 @@ class TransformerXL(Trunk):
         return tuple(block.attention.distances(waves) for block in self._blocks())
 
     def _unseen(self, queries: int, memory: int) -> Tensor | None:
-        """What is added to scores, [1, 1, Q, memory + Q]: −∞ ahead of a token, and in evaluation beyond its reach. One
-        token after a memory sees all."""
+        """What is added to scores, [1, 1, Q, memory + Q]: −∞ ahead of a token, and in evaluation beyond its reach. A
+        single token after a memory sees everything."""
         if queries == 1:
             return None
         device = next(self.parameters()).device
@@ -334,7 +336,7 @@ class TransformerXL(Trunk):
     def _remembered(
         self, seen: tuple[Tensor, ...], real_BM: Tensor, mask_BT: Tensor | None, far: tuple[Tensor, ...]
     ) -> State:
-        """The end of what was seen: in training states, otherwise the keys and values of each layer in turn."""
+        """The end of what was seen: in training the states, otherwise the keys and values of each layer."""
         length = self.config.memory if self.training else self.evaluation_memory
         kept, real = last_of(seen, real_BM, mask_BT, length)
         states = {"layers": kept} if self.training else {"keys": kept[::2], "values": kept[1::2], "far": far}
@@ -342,10 +344,10 @@ class TransformerXL(Trunk):
 
     def _for_rows(self, state: State, rows: int) -> State:
         kept = "layers" if self.training else "keys"
-        assert kept in state, "what is kept in training is not what is kept in evaluation"
+        assert kept in state, "training and evaluation keep different states"
         if len(state["real"]) == rows:
             return state
-        assert len(state["real"]) == 1, f"a state of {len(state['real'])} rows for {rows}"
+        assert len(state["real"]) == 1, f"the state has {len(state['real'])} rows, but the batch has {rows}"
         return self.pick(state, torch.zeros(rows, dtype=torch.long, device=state["real"].device))
 
     def room(self, state: State) -> None:
@@ -369,12 +371,12 @@ class TransformerXL(Trunk):
         return torch.stack([block.attention.weights(x, waves, hidden, biases=self._biases) for block, x in read])
 
     def output_dropout(self, top_BTD: Tensor) -> Tensor:
-        """For what predicts tokens from `Hidden.top`, which is the last block's states as they are."""
+        """For predicting tokens from `Hidden.top`, which is the last block's states without dropout."""
         return dropout(top_BTD, self.config.dropout, self.training)
 
     def output_table(self) -> Tensor:
-        """The embeddings, which are also the output layer, beside `output_bias`. An adaptive softmax has no one
-        table."""
+        """The embeddings, which are also the output layer, together with `output_bias`. An adaptive softmax has no
+        single table."""
         assert self.tokens is not None, "an adaptive softmax has several tables"
         return self.tokens.weight
 
@@ -385,7 +387,7 @@ class TransformerXL(Trunk):
         return self.config.memory
 
     def grow_vocabulary(self, size: int) -> None:
-        """Adds embedding rows, drawn like new ones, up to `size`."""
+        """Adds randomly drawn embedding rows, up to `size`."""
         if self.adaptive is not None:
             self.adaptive.grow(size)
             return
@@ -396,14 +398,14 @@ class TransformerXL(Trunk):
 
 
 def _columns(far_RHK: Tensor, keys: int) -> Tensor:
-    """The distances of so many places; those of places that are hidden do not matter."""
+    """The distances of so many positions; those of masked positions do not matter."""
     missing = keys - len(far_RHK)
     return F.pad(far_RHK, (0, 0, 0, 0, missing, 0)) if missing > 0 else far_RHK[-missing:]
 
 
 def _to_the_left(mask_BT: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """Which places to take so that each row begins at the left end, as wide as the longest, and which of these are
-    real; None: all are."""
+    """The positions to take so that each row begins at the left end (as many as the longest row has), and which of them
+    are real; None: all are."""
     if mask_BT is None or bool(mask_BT.all()):
         return None, None
     order = torch.argsort((~mask_BT).int(), dim=1, stable=True)[:, : int(mask_BT.sum(1).max())]
@@ -411,7 +413,7 @@ def _to_the_left(mask_BT: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _put_back(x_BTD: Tensor, order: Tensor | None, mask_BT: Tensor | None, length: int) -> Tensor:
-    """States where their tokens stood, zeros at the padding."""
+    """Puts states back where their tokens were, with zeros at padding."""
     if order is None or mask_BT is None:
         return x_BTD
     places = order[..., None].expand(x_BTD.shape)

@@ -2,22 +2,23 @@
 
     h_0 = W_e[u],   g_0 = w,   (h_l, g_l) = block(h_{l−1}, g_{l−1}, memory of h_{l−1})
 
-A plain batch is read by the content stream alone, each token seeing all of its sequence: so tasks and features read. An
-`OrderedBatch` says by ranks what each token may see, and by its targets where the query stream is asked: the top then
-has the query states there, and nothing elsewhere. The last block's content is nobody's input and is not computed.
+A plain batch is read by the content stream alone, and each token sees its whole sequence; tasks and features read like
+this. An `OrderedBatch` gives ranks, which say what each token may see, and targets, which say where the query stream is
+used. The top then has the query states there, and nothing elsewhere; the last block's content stream is not needed and
+not computed.
 
-Given a state, the trunk reads after what it remembers, and returns a memory of what each block was given, the last
-`memory` tokens of each row. Rows that are read from the right have their ids turned round, and their memory holds what
-stands behind them in the text; their distances count the other way.
+Given a state, the trunk reads after its memory, and returns a memory of each block's input, the last `memory` tokens of
+each row. Rows read from the right have their ids reversed, and their memory holds what follows them in the text; their
+distances have the opposite sign.
 
 A block is relative attention and a feed-forward part, for two streams that share all weights (section 2.3):
 
     content   h_i = block(h_i, keys and values of all that i may see, itself too)
     query     g_i = block(g_i, keys and values of h of all that i may see, without itself)
 
-Keys and values are of the memory and the content alone. So a query state knows where it stands, never what stands
-there, and can be asked for it. It is computed only where a token is predicted. Blocks work on packed tokens (see
-`packing`), group by group: sequences of like length, read in one direction.
+Keys and values come from the memory and the content stream alone. So a query state knows its position but not its
+token, and can predict it. It is computed only where a token is predicted. Blocks work on packed tokens (see `packing`),
+group by group: sequences of similar length, read in one direction.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from foretext.nn.relative.relative_attention import (
 from foretext.nn.transformer.transformer import TransformerShape
 from foretext.nn.trunk import TokenTrunk
 
-MemoryState = tuple[tuple[Tensor, ...], Tensor]  # what each block was given, [B, M, D], and what of it is real
+MemoryState = tuple[tuple[Tensor, ...], Tensor]  # the input of each block, [B, M, D], and which positions are real
 
 
 @dataclass(frozen=True)
 class OrderedBatch(Batch):
-    """`ids_BT` in the order of reading. A token sees those of no higher rank than its own, a query those of a lower
-    one; queries are asked where there are targets."""
+    """`ids_BT` in reading order. A token sees those of no higher rank than its own, a query those of a lower one; there
+    is a query wherever there is a target."""
 
     ranks_BT: Tensor | None = None
     backward_B: Tensor | None = None  # rows that are read from the right; None: none
     kept: int | None = None  # how many columns, from the first, are remembered; None: all
-    memory: int | None = None  # how many tokens are remembered, if not as many as the trunk is configured with
+    memory: int | None = None  # how many tokens are remembered, if not as configured
 
     @property
     def ways(self) -> list[int] | None:
@@ -67,8 +68,8 @@ class OrderedBatch(Batch):
 @dataclass(frozen=True)
 class XLNetConfig(TransformerShape):
     context: int
-    memory: int = 0  # tokens before those that are read, that are seen too
-    dropout: float = 0.1  # of embeddings, sinusoids and attention weights, and before each residual addition
+    memory: int = 0  # earlier tokens that are seen too
+    dropout: float = 0.1  # on embeddings, sinusoids and attention weights, and before each residual addition
     inner: int = 0  # width of the feed-forward part; 0: four times the width
     gelu: Gelu = "erf"
     epsilon: float = 1e-12
@@ -85,19 +86,19 @@ class XLNetConfig(TransformerShape):
         return self.inner or 4 * self.width
 
     def carried(self, rows: int) -> int:
-        """Every layer's states, and a mark for each place."""
+        """Every layer's states, and a flag per position."""
         return rows * self.memory * (self.layers * self.width + 1)
 
     def describe(self) -> str:
         return super().describe() + (f", memory {self.memory}" if self.memory else "")
 
     def parameters(self) -> int:
-        # Of a block: five matrices of attention, u, w, s and both segments; the feed-forward part; norms and biases.
+        # Per block: five matrices of attention, u, w, s and both segments; the feed-forward part; norms and biases.
         block = 5 * self.width**2 + 10 * self.width + self.feed_forward * (2 * self.width + 1)
         return (self.vocabulary + 1) * self.width + self.layers * block
 
     def activations(self, tokens: int) -> int:
-        """Both streams, the query stream being a part of the other; the attention weights are kept."""
+        """Both streams (the query stream is a fraction of the content stream); the attention weights are kept."""
         weights = (3 if self.dropout else 2) * self.heads * (self.context + self.memory)
         return tokens * self.layers * (24 * self.width + 5 * self.feed_forward + weights)
 
@@ -107,32 +108,32 @@ class XLNetConfig(TransformerShape):
 
 @dataclass(frozen=True)
 class Asked:
-    """The query stream of a group: `G` places of each row, of which rows with fewer have some that nobody reads."""
+    """The query stream of a group: `G` positions per row; rows with fewer have fillers that nothing reads."""
 
-    queries: slice  # of all queries, which stand in the order of the groups
-    slots_A: Tensor | None  # where these stand in [rows · G]; None: each row has G
-    places_BG: Tensor  # in its row, counted without the memory
-    hidden: Tensor  # [rows, 1, G, M + T]: −∞ where a query may not look
-    blind_BG: Tensor | None  # queries that see nothing; None: none do
-    other_BGM: Tensor | None  # true where a key is of another segment
+    queries: slice  # among all queries, which are in the order of the groups
+    slots_A: Tensor | None  # where these are in [rows · G]; None: each row has G
+    places_BG: Tensor  # position within the row, without the memory
+    hidden: Tensor  # [rows, 1, G, M + T]: −∞ where a query may not attend
+    blind_BG: Tensor | None  # queries that see nothing; None: none
+    other_BGM: Tensor | None  # true where a key is in another segment
 
 
 @dataclass(frozen=True)
 class Sight:
-    """What the sequences of a group see: `rows` of the batch after their memory, of M places."""
+    """What the sequences of a group see: `rows` of the batch, after their memory of M positions."""
 
     rows: Tensor | slice  # of the batch
     slots: slice  # of the grouped tokens
     length: int  # T
-    waves_RD: Tensor  # the sinusoids of distances, from the farthest key's on
-    hidden: Tensor | None  # [rows, 1, 1 or T, M + T]: −∞ where nothing is to be seen; None: all is
-    other_BTM: Tensor | None = None  # true where a key is of another segment than a query
+    waves_RD: Tensor  # the sinusoids of distances, farthest first
+    hidden: Tensor | None  # [rows, 1, 1 or T, M + T]: −∞ where attention is not allowed; None: everything is allowed
+    other_BTM: Tensor | None = None  # true where a key is in another segment than a query
     asked: Asked | None = None
 
 
 class _Placed(torch.autograd.Function):
-    """Of each row of scores by distance the `keys` columns from its own offset on. Rows are copied as wholes, which an
-    index for each number would not do."""
+    """For each row of scores by distance, the `keys` columns from its own offset on. Whole rows are copied, which is
+    faster than indexing single numbers."""
 
     @staticmethod
     def forward(ctx: Any, scores_HNR: Tensor, offsets_N: Tensor, keys: int) -> Tensor:
@@ -153,13 +154,13 @@ class _Placed(torch.autograd.Function):
 def asked_mix(
     attention: RelativeAttention, q_BGHK: Tensor, k_BMHK: Tensor, v_BMHK: Tensor, far_RHK: Tensor, asked: Asked
 ) -> Tensor:
-    """What queries at chosen places see, [B, G, H, K]; zeros for those that see nothing."""
+    """What queries at chosen positions see, [B, G, H, K]; zeros for those that see nothing."""
     (rows, count, heads, width), keys = q_BGHK.shape, k_BMHK.shape[1]
     scale = width**-0.5
     content, position = (bias.view(heads, width) for bias in attention.own_biases())
     scores_BHGM = ((q_BGHK + content) * scale).transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     by_distance_HNR = torch.bmm(((q_BGHK + position) * scale).flatten(0, 1).transpose(0, 1), far_RHK.permute(1, 2, 0))
-    # The columns begin with the farthest key of the last place: see `by_key`.
+    # The columns begin with the farthest key of the last position: see `by_key`.
     placed_HNM = _Placed.apply(by_distance_HNR, (len(far_RHK) - keys - asked.places_BG).flatten(), keys)
     scores_BHGM = scores_BHGM + placed_HNM.view(heads, rows, count, keys).transpose(0, 1)
     if asked.other_BGM is not None:
@@ -190,8 +191,8 @@ class StreamBlock(nn.Module):
         picked_R: Tensor | None = None,
         content: bool = True,
     ) -> tuple[Tensor, Tensor | None]:
-        """Both streams, all packed tokens of the content or the picked ones alone. Not `content`: nobody will read it,
-        and it stays as it was."""
+        """Both streams: all packed tokens of the content stream, or only the picked ones. Without `content`, the
+        content stream is not needed and stays unchanged."""
         grouped = packing.grouped(x_ND)
         mixed: list[Tensor] = []
         answers: list[Tensor] = []
@@ -243,7 +244,7 @@ class XLNet(TokenTrunk):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocabulary, config.width)
-        self.query = nn.Parameter(torch.empty(config.width))  # w: what a query is before it has seen anything
+        self.query = nn.Parameter(torch.empty(config.width))  # w: the initial query state
         self.blocks = nn.ModuleList(StreamBlock(config) for _ in range(config.layers))
         self._initialise()
 
@@ -255,7 +256,7 @@ class XLNet(TokenTrunk):
                 self.draw(parameter)
 
     def new_state(self, rows: int) -> MemoryState:
-        """Nothing has been read."""
+        """An empty memory."""
         weight = self.tokens.weight
         empty = tuple(weight.new_zeros(rows, 0, self.config.width) for _ in range(self.config.layers))
         return empty, torch.zeros(rows, 0, dtype=torch.bool, device=weight.device)
@@ -282,7 +283,7 @@ class XLNet(TokenTrunk):
     def _remembered(
         self, state: MemoryState | None, given: list[Tensor], packing: Packing, ordered: OrderedBatch
     ) -> MemoryState | None:
-        """What follows a state, if there is one; `given`: what each block read, packed."""
+        """The next state, if there is one; `given`: each block's input, packed."""
         if state is None:
             return None
         length = self.config.memory if ordered.memory is None else ordered.memory
@@ -314,8 +315,8 @@ class XLNet(TokenTrunk):
 def _sights(
     trunk: XLNet, batch: Batch, ordered: OrderedBatch, packing: Packing, remembered_BM: Tensor | None
 ) -> tuple[list[Sight], Tensor | None]:
-    """What each group sees, and where in the flattened [B · T] the queries stand, group after group; None: there is no
-    query stream."""
+    """What each group sees, and the positions of the queries in the flattened [B · T], group by group; None: there is
+    no query stream."""
     device = packing.ids_N.device
     assert remembered_BM is None or len(remembered_BM) == packing.rows, "a memory of other rows"
     memory = 0 if remembered_BM is None else remembered_BM.shape[1]
@@ -354,13 +355,13 @@ def _sights(
 
 
 def _rows(members: tuple[int, ...], members_B: Tensor) -> slice | Tensor:
-    """A group's rows of the batch, as a slice if they follow each other."""
+    """A group's rows of the batch, as a slice if they are consecutive."""
     found = slice(members[0], members[-1] + 1)
     return found if members == tuple(range(found.start, found.stop)) else members_B
 
 
 def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
-    """Where the tokens of these slots stand in the flattened [B · T]."""
+    """Where the tokens of these slots are in the flattened [B · T]."""
     if packing.flat_N is None or packing.to_groups is None:
         return torch.arange(slots.start, slots.stop, device=device)
     return packing.flat_N[packing.to_groups[slots]]
@@ -368,7 +369,7 @@ def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
 
 @dataclass(frozen=True)
 class _Seen:
-    """The keys of a group: the memory's places, then its own."""
+    """The keys of a group: the memory's positions, then its own."""
 
     rows: int
     length: int
@@ -376,12 +377,12 @@ class _Seen:
     remembered_BM: Tensor | None  # None: there is no memory
 
     def hidden(self, allowed_BQT: Tensor | None) -> Tensor | None:
-        """[rows, 1, 1 or Q, M + T]: −∞ at keys that hold nothing, and at its own that are not allowed to a query."""
+        """[rows, 1, 1 or Q, M + T]: −∞ at unused positions, and at its own positions that a query may not see."""
         visible = self.visible(allowed_BQT)
         return None if visible is None else unseen(visible)[:, None]
 
     def visible(self, allowed_BQT: Tensor | None) -> Tensor | None:
-        """[rows, 1 or Q, M + T]; None: all."""
+        """[rows, 1 or Q, M + T]; None: all are visible."""
         memory = self.remembered_BM
         if allowed_BQT is None and self.real_BT is None and (memory is None or bool(memory.all())):
             return None
@@ -394,7 +395,8 @@ class _Seen:
         return own if memory is None else torch.cat([memory[:, None].expand(-1, own.shape[1], -1), own], dim=2)
 
     def others(self, queries_BQ: Tensor, segments_BT: Tensor) -> Tensor:
-        """[rows, Q, M + T]: where a key is of another segment than the query. What is remembered is of the first."""
+        """[rows, Q, M + T]: true where a key is in another segment than the query. The memory is in the first
+        segment."""
         keys_BM = segments_BT
         if self.remembered_BM is not None:
             keys_BM = torch.cat([torch.zeros_like(self.remembered_BM, dtype=segments_BT.dtype), segments_BT], dim=1)
@@ -404,7 +406,7 @@ class _Seen:
 def _asked(
     wanted_BT: Tensor, ranks_BT: Tensor, segments_BT: Tensor | None, seen: _Seen, before: int
 ) -> tuple[Asked | None, tuple[Tensor, Tensor]]:
-    """The query stream of a group, after `before` queries of others, and the rows and places of its queries."""
+    """The query stream of a group, after `before` queries of others, and the rows and positions of its queries."""
     wanted_BT = wanted_BT if seen.real_BT is None else wanted_BT & seen.real_BT
     counts_B = wanted_BT.sum(1)
     most = int(counts_B.max())

@@ -1,1 +1,1 @@
-"""Models of a task's own over features of words: taggers, classifiers, pairs."""
+"""Task models over features of words: taggers, classifiers, and models of pairs."""

@@ -3,26 +3,26 @@
     score(y)  = start[y_1] + Σ_t emission[t, y_t] + Σ_t transition[y_{t-1}, y_t] + end[y_n]
     log p(y)  = score(y) − log Σ_{y'} exp score(y')
 
-The sum over all paths is taken by the forward algorithm, the best path by Viterbi's. Only the places that the mask
-names belong to a sequence, wherever they stand (padding on either side, pieces of words that carry no tag); they are
-moved together first. Sequences without a place have score and log-partition 0.
+The forward algorithm computes the sum over all paths, Viterbi's algorithm the best path. Only the masked-in positions
+belong to a sequence, wherever they are (there may be padding on either side, and pieces of words without a tag); they
+are first moved together. A sequence without positions has score and log-partition 0.
 
-A sequence may be what follows of a longer one (`begins_B` false): then nothing is known of what comes before it, any
-tag may come first, and start[y_1] counts 0.
+A sequence may be the continuation of a longer one (`begins_B` false): then any tag may come first, and start[y_1]
+counts 0.
 
-Hard constraints: a table of the transitions that may be. A forbidden one counts −10,000 in the sums, which is a
-probability of exactly 0 but, unlike −∞, keeps gradients finite for a tag that nothing can reach; Viterbi's paths have
-none at all.
+Hard constraints are a table of the allowed transitions. A forbidden one counts −10,000 in the sums. This gives a
+probability of exactly 0 but, unlike −∞, keeps gradients finite for an unreachable tag. Viterbi's paths never contain
+one.
 
-`Sentences` has the loss over whole sentences and its gradient in closed form, in numpy's float64. `LinearChainCrf`
-leaves the gradient to autograd and sums in logarithms, C² exponentials a word. A head that is fitted by L-BFGS asks for
-both some hundred times, over all words at once. In `Sentences` a step is a matrix product of probabilities, scaled so
-that they sum to 1 (Rabiner 1989), without an exponential for each pair of tags.
+`Sentences` computes the loss over whole sentences and its gradient in closed form, in numpy's float64. `LinearChainCrf`
+leaves the gradient to autograd and sums in logarithms, with C² exponentials per word. Fitting a head with L-BFGS needs
+both some hundred times, over all words. In `Sentences` a step is a matrix product of probabilities, scaled to sum to 1
+(Rabiner 1989), without an exponential for each pair of tags.
 
     α_1 = e^starts ∘ e^x_1;   α_t = (α_{t−1} e^T) ∘ e^x_t;   β_n = e^ends;   β_t = e^T (e^x_{t+1} ∘ β_{t+1})
     p(y_t) = α_t ∘ β_t;   p(y_{t−1}, y_t) = α_{t−1} · e^T · (e^x_t ∘ β_t);   log Z = Σ log of the scales
 
-The gradient of −log p of the tags is what is expected less what is there.
+The gradient of −log p of the tags is the expected counts minus the observed ones.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ FORBIDDEN = -1e4
 
 @dataclass(frozen=True)
 class Allowed:
-    """Which tags may follow which [from, to], and which may come first and last; all true is no constraint."""
+    """Which tags may follow which [from, to], and which may come first and last; if all are true, there is no
+    constraint."""
 
     next_CC: Tensor
     first_C: Tensor
@@ -51,7 +52,7 @@ class Allowed:
 
 
 def iob2_allowed(tags: Sequence[str]) -> Allowed:
-    """Of IOB2: I-X stands only after B-X or I-X, and never first."""
+    """For IOB2: I-X only after B-X or I-X, and never first."""
     table = torch.ones(len(tags), len(tags), dtype=torch.bool)
     first = torch.ones(len(tags), dtype=torch.bool)
     for to, tag in enumerate(tags):
@@ -62,7 +63,7 @@ def iob2_allowed(tags: Sequence[str]) -> Allowed:
 
 
 class LinearChainCrf(nn.Module):
-    """Transitions, starts and ends, all 0 at first: the field then chooses each tag by itself."""
+    """Transitions, starts and ends, all initially 0: the CRF then chooses each tag independently."""
 
     def __init__(self, classes: int, allowed: Allowed | None = None) -> None:
         super().__init__()
@@ -71,13 +72,13 @@ class LinearChainCrf(nn.Module):
         self.ends = nn.Parameter(torch.zeros(classes))
         free = torch.ones(classes, classes, dtype=torch.bool)
         allowed = allowed or Allowed(free, free[0], free[0])
-        # Not saved: they follow from the tags.
+        # Not saved: these follow from the tags.
         self.next_ok_CC = nn.Buffer(allowed.next_CC.clone(), persistent=False)
         self.first_ok_C = nn.Buffer(allowed.first_C.clone(), persistent=False)
         self.last_ok_C = nn.Buffer(allowed.last_C.clone(), persistent=False)
 
     def loss(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
-        """−log p of the tags, summed over sequences; the count is of places, as for a tagger without a field."""
+        """−log p of the tags, summed over sequences; the count is of positions, as for a tagger without a CRF."""
         every_B = self.log_partition(emissions_BTC, mask_BT, begins_B)
         own_B = self.score(emissions_BTC, tags_BT, mask_BT, begins_B)
         return LossSum((every_B - own_B).sum(), float(mask_BT.sum()))
@@ -95,7 +96,7 @@ class LinearChainCrf(nn.Module):
         return torch.where(lengths_B > 0, torch.logsumexp(sums_BC + ends_C, dim=1), 0.0)
 
     def score(self, emissions_BTC: Tensor, tags_BT: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> Tensor:
-        """The score of one path for each sequence [B]. What stands in `tags_BT` outside the mask is not read."""
+        """The score of one path for each sequence [B]. Values of `tags_BT` outside the mask are not read."""
         x_TBC, lengths_B, places_BT = _together(emissions_BTC, mask_BT)
         if not len(x_TBC):
             return emissions_BTC.new_zeros(len(lengths_B))
@@ -133,7 +134,7 @@ class LinearChainCrf(nn.Module):
         return path_BT, torch.where(lengths_B > 0, scores_B, 0.0)
 
     def marginals(self, emissions_BTC: Tensor, mask_BT: Tensor, begins_B: Tensor | None = None) -> Tensor:
-        """The probability of each tag at each place, [B, T, C]; zeros outside the mask. It is the gradient of the
+        """The probability of each tag at each position, [B, T, C]; zeros outside the mask. It is the gradient of the
         log-partition."""
         with torch.enable_grad():
             emissions = emissions_BTC.detach().requires_grad_()
@@ -153,13 +154,13 @@ class LinearChainCrf(nn.Module):
 
 
 def _entries(table_N: Tensor, places: Tensor) -> Tensor:
-    """`table_N[places]`. Gradients of what is read by `[]` are added in no order by several threads."""
+    """`table_N[places]`. Several threads would add up the gradients of `[]` in random order."""
     return F.embedding(places, table_N[:, None]).squeeze(-1)
 
 
 def _together(emissions_BTC: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The real places of each row moved to its beginning, step by step [T, B, C], as many steps as the longest has;
-    the number of them in each row; and the place that each came from."""
+    """The real positions of each row moved to its beginning, step by step [T, B, C], as many steps as the longest row
+    has; the number of them in each row; and the original position of each."""
     lengths_B = mask_BT.sum(1)
     longest = int(lengths_B.max()) if lengths_B.numel() else 0
     places_BT = torch.argsort((~mask_BT).to(torch.uint8), dim=1, stable=True)[:, :longest]
@@ -169,13 +170,13 @@ def _together(emissions_BTC: Tensor, mask_BT: Tensor) -> tuple[Tensor, Tensor, T
 
 # -- sums in closed form -----------------------------------------------------------------------------------------------
 
-# Differences of scores beyond it, which only a line search meets that has gone too far, count as this: so no product of
-# two is 0 in float64.
+# Larger differences of scores, which occur only when a line search has gone too far, are clipped to this, so that no
+# product of two is 0 in float64.
 _FAR = 250.0
 
 
 class Chain(NamedTuple):
-    """Of a field, or gradients of one: from tag to tag, first, and last. −∞ is a tag that may not be there."""
+    """The weights of a CRF, or their gradients: from tag to tag, first, and last. −∞ marks a forbidden tag."""
 
     transitions_CC: np.ndarray
     starts_C: np.ndarray
@@ -184,8 +185,8 @@ class Chain(NamedTuple):
 
 @dataclass(frozen=True)
 class Sentences:
-    """Words of sentences that stand one after another, step by step: `steps[t]` has the place of word t of each
-    sentence that is so long, the longest sentences first."""
+    """Words of sentences, one sentence after another, with steps: `steps[t]` has the index of word t of each sentence
+    of that length, longest sentences first."""
 
     steps: tuple[np.ndarray, ...]
     words: int
@@ -217,7 +218,7 @@ class Sentences:
         return total - self._take_gold(emissions_NC, tags_N, chain, found_NC, gradient), found_NC, gradient
 
     def _forward(self, likely_NC: np.ndarray, weights: Chain) -> tuple[np.ndarray, np.ndarray]:
-        """α, each word's summing to 1, and what it was divided by."""
+        """α, scaled to sum to 1 for each word, and the scales."""
         alpha_NC, scales_N = np.empty_like(likely_NC), np.empty(len(likely_NC))
         for step, here in enumerate(self.steps):
             if step:
@@ -231,7 +232,7 @@ class Sentences:
     def _backward(
         self, likely_NC: np.ndarray, scales_N: np.ndarray, alpha_NC: np.ndarray, weights: Chain
     ) -> np.ndarray:
-        """β, such that α ∘ β sums to 1."""
+        """β, scaled such that α ∘ β sums to 1."""
         beta_NC = np.empty_like(likely_NC)
         ends = self._ends()
         beta_NC[ends] = weights.ends_C / (alpha_NC[ends] @ weights.ends_C)[:, None]
@@ -252,7 +253,7 @@ class Sentences:
     def _take_gold(
         self, emissions_NC: np.ndarray, tags_N: np.ndarray, chain: Chain, found_NC: np.ndarray, gradient: Chain
     ) -> float:
-        """The score of the tags; what they have is taken off the gradients."""
+        """The score of the tags; subtracts their observed counts from the gradients."""
         every = np.arange(self.words)
         firsts, ends = self.steps[0], self._ends()
         score = emissions_NC[every, tags_N].sum() + chain.starts_C[tags_N[firsts]].sum()

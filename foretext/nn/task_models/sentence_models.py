@@ -1,14 +1,14 @@
-"""Task models over features of words that do not learn, for ELMo, CoVe and cross-view training: a tagger, a classifier
-of sentences, and one of pairs of sentences.
+"""Task models over fixed features of words, for ELMo, CoVe and cross-view training: a tagger, a sentence classifier,
+and a classifier of sentence pairs.
 
 Tagger (Lample et al. 2016, as ELMo's for names):   x → biLSTM → [r; v'] → scores of tags → CRF, or a softmax each
 Classifier (the simpler half of McCann et al. 2017): x → biLSTM → [r; v'] → pooled → linear
 
-A loss is a sum with its count; the mixtures' penalty is added once for each that is
-counted, so that it is whole after the division, however a batch is split.
+A loss is a sum with its count. The mixtures' penalty is added once per counted item, so that after the division it has
+full weight, however a batch is split.
 
-Pooled: a sentence's states as one vector, their maximum, mean and minimum, and a weighted mean whose weights are
-learned (McCann et al. 2017, section 5). Padding has no part in any of them. A sentence without words is zeros.
+Pooling turns a sentence's states into one vector: their maximum, mean and minimum, and a weighted mean with learned
+weights (McCann et al. 2017, section 5). Padding is excluded. A sentence without words is zeros.
 
     β = softmax(X v + d) over the words,   x_self = Xᵀ β,   pooled = [max X; mean X; min X; x_self]
 
@@ -20,29 +20,28 @@ CoVe's biattentive classification network, for a pair of sentences (McCann et al
     X|y = biLSTM([X; X − C_y; X ∘ C_y]),   Y|x = biLSTM([Y; Y − C_x; Y ∘ C_x]),   a biLSTM for each
     pooled: [max; mean; min; self-attentive] of each, those of both side by side, then a maxout network
 
-Why this one and not ESIM, which ELMo's paper uses for inference: it is CoVe's own model, so what CoVe and ELMo are
-worth is compared over the same model. ELMo's second mixture stands beside the states of the first biLSTM.
+Why this one and not ESIM, which ELMo's paper uses for inference: it is CoVe's own model, so CoVe and ELMo are compared
+with the same task model. ELMo's second mixture is concatenated to the states of the first biLSTM.
 
-Deviations: only pairs are read so, where the paper takes a single sentence as both x and y; here a single one has the
-classifier above. Layer norm where the paper's maxout network has batch norm, so that a row's scores
-do not depend on the other rows of its batch; the last of its three layers is linear.
+Deviations: only pairs use it; the paper also reads a single sentence as both x and y, but here that has the classifier
+above. The maxout network has layer norm instead of the paper's batch norm, so that a row's scores do not depend on the
+other rows of its batch; the last of its three layers is linear.
 
-What the task models read of words: vectors, layers of a language model, characters (ELMo, CoVe).
+The input of the task models: word vectors, layers of a language model, characters (ELMo, CoVe).
 
     x_k = [vector_k; v_k; c_k],   v_k = γ Σ_l s_l h_{k,l},   s = softmax(w)       (Peters et al. 2018, section 3.3)
 
-The vectors are the task's own or, for CoVe, [GloVe; CoVe] (McCann et al. 2017). c is a small convolution over a word's
-characters (Ma and Hovy 2016). Each part may be left out.
+The vectors are learned with the task or, for CoVe, [GloVe; CoVe] (McCann et al. 2017). c is a small convolution over a
+word's characters (Ma and Hovy 2016). Each part is optional.
 
-v is ELMo's representation of a word: the h are the L + 1 layers of a biLM that does not learn, the mixture's weights
-do. w starts at 0 (all layers alike) and γ at 1. The paper's two options: each layer may be normalised before it is
-weighed, and λ‖w‖² may be added to the task's loss, which draws the mixture towards the mean of the layers. Some tasks
-gain by a second mixture, with weights of its own, beside what their recurrent layer gives: [r_k; v'_k]. `penalty` is
-the sum over both.
+v is ELMo's representation of a word: the h are the L + 1 layers of a frozen biLM, and the mixture's weights are
+learned. w starts at 0 (equal weights) and γ at 1. The paper has two options: normalising each layer before the mixture,
+and adding λ‖w‖² to the task's loss, which pulls the mixture towards the mean of the layers. Some tasks gain from a
+second mixture, with its own weights, beside the output of their recurrent layer: [r_k; v'_k]. `penalty` is the sum over
+both.
 
 Deviation: the released code normalises a layer by one mean and one variance over all words of a batch, so that a word's
-vector depends on its neighbours in the batch. Here it is the layer norm that the paper names, over each word's own
-numbers.
+vector depends on the rest of the batch. Here it is layer norm, as the paper says, over each word's own numbers.
 """
 
 from __future__ import annotations
@@ -73,11 +72,11 @@ class ScalarMix(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))  # γ
 
     def shares(self) -> Tensor:
-        """s: how much of the mixture is each layer."""
+        """s: the share of each layer in the mixture."""
         return torch.softmax(self.weights_L, dim=0)
 
     def forward(self, layers: Sequence[Tensor]) -> Tensor:
-        """Layers [..., D], the lowest first, as one [..., D]."""
+        """Mixes layers [..., D], lowest first, into one [..., D]."""
         assert len(layers) == len(self.weights_L), f"{len(layers)} layers for {len(self.weights_L)} weights"
         if self.norm:
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
@@ -90,27 +89,27 @@ class ScalarMix(nn.Module):
 
 
 CHARACTER_WIDTH = 30  # of a character's own vector
-FILTER_WIDTH = 3  # characters that a filter sees
+FILTER_WIDTH = 3  # characters per filter
 
 
 @dataclass(frozen=True)
 class WordInput:
-    """A batch of sentences; only what is used is set. `mask_BT` is true at words, padding may stand on either side."""
+    """A batch of sentences; only fields in use are set. `mask_BT` is true at words; padding may be on either side."""
 
     mask_BT: Tensor
     vectors_BTD: Tensor | None = None
-    layers: tuple[Tensor, ...] = ()  # of [B, T, width], the lowest first
-    characters_UC: Tensor | None = None  # distinct words by their characters
-    places_BT: Tensor | None = None  # rows of it
+    layers: tuple[Tensor, ...] = ()  # each [B, T, width], lowest first
+    characters_UC: Tensor | None = None  # the characters of the distinct words
+    places_BT: Tensor | None = None  # each word's row there
 
 
 @dataclass(frozen=True)
 class WordInputConfig:
-    vectors: int = 0  # numbers of a word's vector; 0: there is none
-    layers: int = 0  # of a language model, whose mixture is read; 0: there is none
+    vectors: int = 0  # width of a word's vector; 0: none
+    layers: int = 0  # number of the language model's layers that are mixed; 0: none
     layer_width: int = 0
-    at_output: bool = False  # whether another one stands beside the recurrent layer's states
-    mix_norm: bool = False  # whether each layer is normalised before it is mixed
+    at_output: bool = False  # whether a second mixture is put beside the recurrent layer's states
+    mix_norm: bool = False  # whether each layer is normalised before the mixture
     mix_penalty: float = 0.0  # λ
     characters: int = 0  # filters over a word's characters; 0: none
     word_length: int = 50
@@ -133,7 +132,7 @@ class WordInputConfig:
 
     @property
     def output_width(self) -> int:
-        """Numbers that are put beside the recurrent layer's."""
+        """Width of what is put beside the recurrent layer's states."""
         return self.layer_width if self.at_output else 0
 
 
@@ -146,7 +145,7 @@ class WordReader(nn.Module):
         self.characters = CharEncoder(config.encoder()) if config.characters else None
 
     def forward(self, words: WordInput) -> Tensor:
-        """x, dropped in training; zeros at padding, whatever stood there."""
+        """x, with dropout in training; zeros at padding, whatever was there."""
         parts = []
         if self.config.vectors:
             assert words.vectors_BTD is not None, "the model reads vectors"
@@ -159,7 +158,7 @@ class WordReader(nn.Module):
         return self._real(torch.cat(parts, dim=-1), words.mask_BT)
 
     def beside(self, states_BTD: Tensor, words: WordInput) -> Tensor:
-        """[states; v'], or the states where there is no second mixture."""
+        """[states; v'], or the states alone if there is no second mixture."""
         if self.at_output is None:
             return states_BTD
         return torch.cat([states_BTD, self._real(self.at_output(words.layers), words.mask_BT)], dim=-1)
@@ -199,9 +198,9 @@ class Pooling(nn.Module):
 
 
 def masked_softmax(scores: Tensor, mask: Tensor) -> Tensor:
-    """Over the last axis, of what the mask (of a shape that fits) names; zeros elsewhere, also where it names
-    nothing."""
-    lowest = torch.finfo(scores.dtype).min  # not −∞, of which alone a softmax is no number
+    """Over the last axis, of the entries where the mask (of a compatible shape) is true; zeros elsewhere, even if it is
+    nowhere true."""
+    lowest = torch.finfo(scores.dtype).min  # not −∞: a softmax of only −∞ is NaN
     return torch.softmax(scores.masked_fill(~mask, lowest), dim=-1) * mask
 
 
@@ -219,10 +218,10 @@ class BiLstmTagger(nn.Module):
         crf: bool = True,
         allowed: Allowed | None = None,
     ) -> None:
-        """`cells` of each direction; `dropout` behind each recurrent layer (words have their own); `allowed`: which
-        tags may follow which, for a CRF."""
+        """`cells` per direction; `dropout` after each recurrent layer (words have their own); `allowed`: which tags may
+        follow which, for a CRF."""
         super().__init__()
-        assert allowed is None or crf, "only a CRF can forbid what follows"
+        assert allowed is None or crf, "only a CRF can restrict which tags follow each other"
         self.p = dropout
         self.read = WordReader(inputs)
         self.recurrent = BiLstm(inputs.width, cells, layers, dropout)
@@ -230,14 +229,14 @@ class BiLstmTagger(nn.Module):
         self.crf = LinearChainCrf(classes, allowed) if crf else None
 
     def forward(self, words: WordInput) -> Tensor:
-        """Each word's score of each tag, [B, T, C]; at padding they mean nothing."""
+        """The score of each tag for each word, [B, T, C]; meaningless at padding."""
         states_BTD = self.recurrent(self.read(words), words.mask_BT)
         states_BTD = drop_words(states_BTD, words.mask_BT, self.p, self.training)
         return self.scores(self.read.beside(states_BTD, words))
 
     def loss_of(self, scores_BTC: Tensor, mask_BT: Tensor, tags_BT: Tensor, begins_B: Tensor | None = None) -> LossSum:
-        """Of the words whose tag is not IGNORE; the count is of words. `begins_B`: which rows begin their sentence;
-        None: all."""
+        """The loss over words whose tag is not IGNORE; the count is of words. `begins_B`: which rows begin their
+        sentence; None: all."""
         asked_BT = mask_BT & (tags_BT != IGNORE)
         count = float(asked_BT.sum())
         if self.crf is not None:
@@ -252,7 +251,7 @@ class BiLstmTagger(nn.Module):
 
 class SentenceClassifier(nn.Module):
     def __init__(self, inputs: WordInputConfig, classes: int, cells: int, layers: int, dropout: float) -> None:
-        """Dropout is between the recurrent layers, and of what is pooled."""
+        """Dropout is between the recurrent layers, and on the pooled states."""
         super().__init__()
         self.p = dropout
         self.read = WordReader(inputs)
@@ -270,7 +269,7 @@ class SentenceClassifier(nn.Module):
 # -- pairs of sentences ------------------------------------------------------------------------------------------------
 
 
-MAXOUT = 4  # linear functions that a unit is the maximum of
+MAXOUT = 4  # linear functions per unit; the unit is their maximum
 
 
 class Maxout(nn.Module):
@@ -299,8 +298,8 @@ class BiattentiveClassifier(nn.Module):
         hidden: int,
         maxout: int = MAXOUT,
     ) -> None:
-        """`projection`: numbers that f makes of a word; `hidden`: units of each maxout layer. Dropout is of what these
-        layers read."""
+        """`projection`: width of f's output; `hidden`: units of each maxout layer. Dropout is on the input of these
+        layers."""
         super().__init__()
         self.read = WordReader(inputs)
         self.project = nn.Linear(inputs.width, projection)  # f

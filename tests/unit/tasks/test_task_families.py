@@ -183,7 +183,7 @@ def test_the_tags_column_is_a_number_and_remembered(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_told_by_its_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_text("text,label\na,b\n")
-    with refused(str(path), "tagging", "columns"):
+    with refused(str(path), "tagging", "column"):
         TAGS.read(path, Reading("tagging"))
 
 

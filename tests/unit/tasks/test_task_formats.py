@@ -324,7 +324,7 @@ BAD: dict[str, tuple[str, str, tuple[str, ...]]] = {
         ("article, questions, options",),
     ),
     "RACE answer": ("race", json.dumps(RACE | {"answers": ["B", "?"]}), ("answers (letters", "A")),
-    "RACE counts": ("race", json.dumps(RACE | {"answers": ["B"]}), ("questions, options", "answers", "equally")),
+    "RACE counts": ("race", json.dumps(RACE | {"answers": ["B"]}), ("questions, options", "answers", "numbers")),
     "SWAG columns": ("swag", "sent1,sent2,ending0\na,b,c\n", ("column 'ending1'", "sent1, sent2, ending0", "--format")),
     "SWAG label": (
         *("swag", f"{SWAG},label\n0,v,3,A She,A,She,gold,a,b,c,d,4\n"),

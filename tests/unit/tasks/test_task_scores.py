@@ -63,7 +63,7 @@ def test_label_warnings() -> None:
     complaints.names(warning, "'a'", "9 of 11", "81.8%")
     single, unequal = label_warnings(rows_with(*["a"] * 5, "b"))
     complaints.names(single, "'b'", "single")
-    complaints.names(unequal, "'a'", "unequal", "5 of 6")
+    complaints.names(unequal, "'a'", "imbalanced", "5 of 6")
     complaints.names(label_warnings(rows_with("Pos", "Pos", "pos ", "pos "))[0], "'Pos'", "'pos '", "case")
 
 
