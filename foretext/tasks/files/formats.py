@@ -140,7 +140,7 @@ FORMATS: dict[str, Format] = {
         "STS-B, 0 to 5: sts-*.csv (tab-separated, no header) or GLUE's TSV",
     ),
     "copa": Format(
-        "choice", of_records(copa_records), "COPA: XML; the question (cause or effect) is added after the premise"
+        "choice", of_records(copa_records), "COPA: XML; the question (cause or effect) is put after the premise"
     ),
     "storycloze": Format("choice", read_storycloze, "Story Cloze: CSV, four sentences and two endings"),
     "swag": Format(
@@ -151,14 +151,13 @@ FORMATS: dict[str, Format] = {
     "cbt": Format(
         "choice",
         of_records(cbt_records),
-        "Children's Book Test: text; the context is 20 sentences, a line break and the question, where XXXXX is the "
-        "missing word",
+        "Children's Book Test: text; 20 sentences, a line break and the question, the missing word is XXXXX",
         asks=True,
     ),
     "race": Format(
         "choice",
         of_records(race_records),
-        "RACE: a folder of JSON files; the question is added after the article",
+        "RACE: a folder of JSON files; the question is put after the article",
         asks=True,
     ),
 }
