@@ -74,11 +74,18 @@ class ViewsConfig:
 
     @property
     def alternatives(self) -> tuple[ViewsConfig, ...]:
-        """The sets of views that cross-validation chooses from. A run keeps one trunk, so its head reads either the
-        states of the pre-trained trunk or the scores of the fine-tuned one."""
+        """The sets of views that cross-validation chooses from. A run keeps one trunk, so its head reads the states of
+        the pre-trained trunk, or the scores of the fine-tuned one, or no trunk at all."""
         if not {STATES, TUNED} <= set(self.kinds):
             return (self,)
-        return tuple(ViewsConfig(tuple(kind for kind in self.kinds if kind != other)) for other in (TUNED, STATES))
+        return tuple(one for one in (self.without(TUNED), self.without(STATES), self.without_trunk) if one.kinds)
+
+    def without(self, *left_out: str) -> ViewsConfig:
+        return ViewsConfig(tuple(kind for kind in self.kinds if kind not in left_out))
+
+    @property
+    def without_trunk(self) -> ViewsConfig:
+        return self.without(STATES, TUNED)
 
     @property
     def reads_trunk(self) -> bool:

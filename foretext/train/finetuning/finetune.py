@@ -54,7 +54,7 @@ from foretext.train.finetuning.finetune_views import (
     scored,
     stack_views,
     view_lines,
-    worth_tuning,
+    worth_reading,
 )
 from foretext.train.finetuning.out_of_fold import Counted, Fold, folds_for, out_of_fold
 from foretext.train.finetuning.own_text import with_own_text
@@ -234,17 +234,17 @@ class _Finetuning:
         return made
 
     def _worth_tuning(self, model: SavedModel, rows: Sequence[Any]) -> bool:
-        """Whether to fine-tune the trunk. If its states may be read instead, they are tried first and decide."""
+        """Whether to fine-tune the trunk. If it may be read as it is or left out instead, its states decide."""
         views = model.finetuned.views
         assert views is not None
         if len(views.alternatives) == 1:
             return views.tuned
         work = functools.partial(self.work, None)
-        worth, why = worth_tuning(model, rows, knowledge_of(self.request), self.request.seed, work)
+        worth, why = worth_reading(model, rows, knowledge_of(self.request), self.request.seed, work)
         if why:
             self.reporter.note(why)
         if not worth:
-            model.config = replace(model.finetuned, views=views.alternatives[0], budget=None)
+            model.config = replace(model.finetuned, views=views.without_trunk, budget=None)
         return worth
 
     def _fit_trunk(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:

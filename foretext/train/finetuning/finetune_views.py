@@ -44,7 +44,7 @@ from foretext.train.finetuning.out_of_fold import FOLDS
 # metrics that are 0 or near it for predicting only the most frequent class
 OF_RARE_CLASSES = ("matthews", "f1", "f1_macro")
 PARTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-WORTH = 0.02  # the trunk is fine-tuned only if its states lower the loss by this share
+WORTH = 0.02  # the trunk is read or fine-tuned only if its states lower the loss by this share
 SILENT = Reporter()
 
 
@@ -224,28 +224,28 @@ def loss_left_out(
     return fitted.chosen.losses[fitted.chosen.strength] / len(fitted.rows)
 
 
-def worth_tuning(
+def worth_reading(
     model: SavedModel, train: Sequence[Row], knowledge: TextKnowledge | None, seed: int, work: Work
 ) -> tuple[bool, str]:
-    """Whether to try a fine-tuned trunk in place of its states, and a note about it. Fine-tuning takes minutes,
-    everything else seconds, and a trunk whose states add little to the other views adds little when fine-tuned."""
+    """Whether the trunk adds anything to the other views, and a note about it. Its states answer this in seconds. If
+    they add little, so does the fine-tuned trunk, and fine-tuning takes minutes."""
     views = model.finetuned.views
     assert views is not None
-    as_it_is, _ = views.alternatives
-    rest = ViewsConfig(tuple(kind for kind in as_it_is.kinds if kind != STATES))
+    rest = views.without_trunk
     if not rest.kinds:
         return True, ""
-    without, beside = (loss_left_out(model, kinds, train, knowledge, seed, work) for kinds in (rest, as_it_is))
+    both = (rest, views.without(TUNED))
+    without, beside = (loss_left_out(model, kinds, train, knowledge, seed, work) for kinds in both)
     worth = beside < (1 - WORTH) * without
     told = f"its states change the cross-validation loss from {without:.3f} to {beside:.3f}"
-    return worth, f"the trunk {'may be fine-tuned' if worth else 'is not fine-tuned'}: {told}"
+    return worth, f"the trunk {'may be fine-tuned' if worth else 'is left out'}: {told}"
 
 
 def choose_trunk(
     model: SavedModel, train: Sequence[Row], tuned: np.ndarray, knowledge: TextKnowledge | None, seed: int, work: Work
 ) -> str:
-    """Chooses between the states of the pre-trained trunk and the scores of the fine-tuned one by cross-validation
-    loss, and keeps the better one in the configuration. Returns a note about it."""
+    """Chooses by cross-validation loss: the scores of the fine-tuned trunk, the states of the pre-trained one, or
+    neither. Keeps the choice in the configuration and returns a note about it."""
     config = model.finetuned
     assert config.views is not None
     losses = {
@@ -253,11 +253,16 @@ def choose_trunk(
     }
     best = min(losses, key=lambda views: losses[views])
     model.config = dataclasses.replace(config, views=best, budget=config.budget if best.tuned else None)
-    told = ", ".join(
-        f"{loss:.3f} {'fine-tuned' if views.tuned else 'as pre-trained'}" for views, loss in losses.items()
-    )
-    kept = "the trunk is fine-tuned" if best.tuned else "the trunk is not fine-tuned"
-    return f"{kept}: cross-validation loss {told}"
+    told = ", ".join(f"{loss:.3f} {_TRUNK_IS[_use(views)]}" for views, loss in losses.items())
+    return f"the trunk is {_TRUNK_IS[_use(best)]}: cross-validation loss {told}"
+
+
+_TRUNK_IS = {TUNED: "fine-tuned", STATES: "as pre-trained", "": "left out"}
+
+
+def _use(views: ViewsConfig) -> str:
+    """How the head reads the trunk."""
+    return next((kind for kind in (TUNED, STATES) if kind in views.kinds), "")
 
 
 def _result(
@@ -314,7 +319,7 @@ def view_lines(
     if model.finetuned.views.tuned:
         lines.append(("folds", f"{FOLDS} fine-tunings; each leaves out some of the rows and then scores them"))
         if len(model.finetuned.views.alternatives) > 1:
-            lines.append(("then", "one fine-tuning on all rows, unless the pre-trained trunk's states predict better"))
+            lines.append(("then", "one fine-tuning on all rows, unless its states or no trunk predict better"))
     if unlabelled:
         most = f"; at most {MOST_TEXTS:,} are drawn" if len(unlabelled) > MOST_TEXTS else ""
         lines.append(

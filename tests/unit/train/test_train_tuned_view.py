@@ -156,7 +156,7 @@ def test_states_or_tuned_whichever_cross_validation_finds_better(
 
     made = finetune(asked_both, Notes())
     assert made.model.views is not None and made.model.views.names == [better]
-    kept = {"states": "the trunk is not fine-tuned", "tuned": "the trunk is fine-tuned"}[better]
+    kept = {"states": "the trunk is as pre-trained", "tuned": "the trunk is fine-tuned"}[better]
     assert sum(text.startswith(kept) for text in notes) == 1
     loaded = load_model(tmp_path / "run").finetuned
     assert loaded.views is not None and loaded.views.kinds == (better,) and loaded.trains == (better == "tuned")
@@ -164,9 +164,8 @@ def test_states_or_tuned_whichever_cross_validation_finds_better(
     assert "finished" in notes[-1] and again.model.views is not None and again.model.views.names == [better]
 
 
-def test_a_trunk_whose_states_tell_nothing_more_is_not_fine_tuned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("looked_at", ["states", "states and tuned"])
+def test_a_trunk_that_adds_nothing_is_left_out(looked_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The n-grams say the labels. A user who says how the trunk is trained gets one that is."""
     rows = ROWS["classification"]
     monkeypatch.setattr(
@@ -174,10 +173,18 @@ def test_a_trunk_whose_states_tell_nothing_more_is_not_fine_tuned(
     )
     request = replace(asked(rows, out=tmp_path / "run"), views=("ngrams", "states", "tuned"))
     with monkeypatch.context() as patch:
-        patch.setattr("foretext.train.finetuning.finetune.out_of_fold", lambda *_: pytest.fail("fine-tuned"))
+        place = "foretext.train.finetuning.finetune."
+        if looked_at == "states":
+            patch.setattr(place + "out_of_fold", lambda *_: pytest.fail("fine-tuned"))
+        else:  # as if the states had looked promising
+            patch.setattr(place + "worth_reading", lambda *_: (True, ""))
+            patch.setattr(place + "out_of_fold", lambda *_: [np.zeros(2)] * len(rows))
         made = finetune(request).model
-    assert made.views is not None and made.views.names == ["ngrams", "states"]
-    assert load_model(tmp_path / "run").finetuned.trains is False
+    assert made.views is not None and made.views.names == ["ngrams"]
+    loaded = load_model(tmp_path / "run")
+    assert loaded.finetuned.trains is False and loaded.views is not None and loaded.views.names == ["ngrams"]
+    assert not RunDirectory(tmp_path / "run").has("model.safetensors")
+    assert finetune(replace(request, resume=True)).model.views is not None
     trained = finetune(replace(asked(rows), views=("ngrams", "tuned"))).model
     assert trained.views is not None and trained.views.names == ["ngrams", "tuned"]
 

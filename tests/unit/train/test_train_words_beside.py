@@ -164,7 +164,7 @@ def test_tags_are_learned_by_the_trunk(base: Path) -> None:
 def test_what_is_asked_of_a_trunk_is_refused_where_no_view_trains_one(
     base: Path, asked: dict[str, Any], option: str
 ) -> None:
-    with refused(f"{option}:", "ngrams,vectors", "tuned", "--views none"):
+    with refused(option, "ngrams,vectors", "tuned", "--views none"):
         taught(base, **{"epochs": None, "views": ("ngrams", "vectors")} | asked)
     assert taught(base, **asked) == ALL, "beside these views a trunk is trained"
 
