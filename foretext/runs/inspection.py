@@ -232,7 +232,7 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     }
     said += [text for text, differs in others.items() if differs]
     shape = "; the architecture is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
-    whose = "the paper's" if system.finetuned else "GPT's (the paper does not fine-tune)"
+    whose = "the paper's" if system.finetuned else "GPT's, since the paper does not fine-tune"
     if not said:
         return f"all fine-tuning settings are {whose}{shape}"
     return f"differs in {', '.join(said)} (in parentheses: {whose}); --plan paper uses the paper's{shape}"

@@ -386,7 +386,7 @@ def test_the_papers_plan_is_the_papers_on_any_size(system: str, size: str, tmp_p
     said = dict(line.strip().split(maxsplit=1) for line in summary_of(RunDirectory(tmp_path / "run")).splitlines()[1:])
     assert "(" not in said["paper"] and "differs" not in said["paper"]
     assert ("does not fine-tune" in said["paper"]) == (system in ("gpt2", "transformer_xl"))
-    assert "shape" in said["paper"], "which is that of a minute model"
+    assert "architecture" in said["paper"], "which is that of a minute model"
 
 
 def test_info_says_where_the_papers_plan_is_not_the_whole_paper(tmp_path: Path, untrained: None) -> None:
