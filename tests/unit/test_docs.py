@@ -94,6 +94,17 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert place in {anchor(heading) for heading in headings(target)}, f"{page_name(page)}: no heading {link}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_pictures_are_there_and_small(page: Path) -> None:
+    for name in re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", prose(page)):
+        assert (page.parent / name).stat().st_size < 100_000, name
+
+
+def test_the_picture_asks_no_other_machine() -> None:
+    drawn = (ROOT / "docs" / "pictures" / "terminal.svg").read_text(encoding="utf-8")
+    assert "font-face" not in drawn and not re.findall(r"(?:href=|url\()[\"']?(?!#)", drawn)
+
+
 def test_the_list_of_pages_is_complete() -> None:
     folder = ROOT / "docs"
     index = "".join(page.read_text(encoding="utf-8") for page in (folder / "README.md", folder / "log.md"))
