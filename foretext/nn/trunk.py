@@ -1,28 +1,26 @@
-"""What the other rooms may ask of a trunk. A trunk is a module that reads a `Batch` and gives `Hidden` states; it never
-sees a loss. What one cannot do, it says by not overriding the default here: nobody asks of which kind it is.
+"""The interface of a trunk: a module that reads a `Batch` and returns `Hidden` states. It never sees a loss. A trunk
+that cannot do something keeps the default here, so nobody needs to know its kind.
 
 Each kind of trunk has a frozen dataclass for its configuration, beside its code; `[model]` of a run's config.toml is
-that dataclass. `ModelConfig` is what the rest of the package reads of it.
+that dataclass. `ModelConfig` is the part that the rest of the package reads.
 
-Below it is what is done with the weights of any model: they are checked when they are read, grown with the vocabulary,
-and averaged.
+Below are operations on the weights of any model: checks on loading, growing with the vocabulary, and averaging.
 
-Checked, by name, shape, dtype and finite values: a kernel that is handed a tensor of another shape may write beyond it,
-so nothing that was read from a file goes anywhere without this check: weights, averages, optimiser state, carried
-state, imports.
+Checks: names, shapes, dtypes and finite values. A kernel given a tensor of another shape may write beyond it, so
+everything read from a file is checked first: weights, averages, optimiser state, carried state, imports.
 
-Grown: what is kept for each piece of a vocabulary (embeddings, an output bias), for another vocabulary, or for more
-pieces. As in ULMFiT's released code (Howard and Ruder 2018): a piece that was known keeps its row, a new one gets the
-mean of all old rows, so that it begins as a piece of no particular meaning and not as noise. fastai does the same with
-the bias of the output layer.
+Growing: weights with one row per piece of the vocabulary (embeddings, an output bias) are adapted to another
+vocabulary, or to more pieces. As in ULMFiT's released code (Howard and Ruder 2018), a known piece keeps its row and a
+new one gets the mean of all old rows, so that it starts with no particular meaning instead of noise. fastai does the
+same with the bias of the output layer.
 
-Averaged: an exponential moving average of weights, which predict better than the last ones do (Polyak averaging).
+Averaging: an exponential moving average of the weights, which predicts better than the last weights (Polyak averaging).
 
     a_n = d_n · a_{n−1} + (1 − d_n) · w_n,   a_0 = w_0,   d_n = min(decay, n / (9 + n))
 
-The decay grows to its value: with .998 from the start, the first values, which were drawn, would still have a seventh
-of the say after a thousand updates. (n counts updates from 1; d_n is TensorFlow's rule for averages that begin early.)
-Buffers are not averaged: they are as they are.
+The decay grows to its final value: with .998 from the start, the initial random weights would still make up a seventh
+of the average after a thousand updates. (n counts updates from 1; d_n is TensorFlow's rule for averages that start
+early.) Buffers are not averaged.
 """
 
 from __future__ import annotations
@@ -39,16 +37,16 @@ from foretext.batch import Batch, Hidden, padded
 from foretext.errors import UserError, refuse_if
 from foretext.nn.fused import TiedSoftmax
 
-# Of a shape: far beyond what can be trained, and below where its size overflows or takes long to work out.
+# Limits of a shape: far beyond what can be trained, and below where its size overflows or takes long to compute.
 MOST_LAYERS, MOST_WIDE = 1_000, 100_000_000
 
 
 class ModelConfig:
-    """A trunk's shape, base of frozen dataclasses: `dataclasses.replace` fills in `vocabulary` and `dropout`."""
+    """A trunk's shape, base of frozen dataclasses; `dataclasses.replace` fills in `vocabulary` and `dropout`."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
-    if TYPE_CHECKING:  # fields, or properties, of each
+    if TYPE_CHECKING:  # fields or properties of each
 
         @property
         def vocabulary(self) -> int: ...
@@ -58,15 +56,15 @@ class ModelConfig:
 
         @property
         def width(self) -> int:
-            """Numbers in a state of the top layer."""
+            """Width of the top layer's states."""
 
         @property
         def context(self) -> int:
-            """Tokens that are read at a time."""
+            """Tokens that are read at once."""
 
         @property
         def dropout(self) -> float:
-            """What `training.dropout` says: a probability, or what several are multiplied by; `check` knows which."""
+            """The value of `training.dropout`: a probability, or a factor on several; `check` knows which."""
 
         @property
         def init_std(self) -> float: ...
@@ -76,7 +74,7 @@ class ModelConfig:
         raise NotImplementedError
 
     def describe(self) -> str:
-        """The shape in a few words, for a plan."""
+        """The shape in a few words, for the plan."""
         raise NotImplementedError
 
     def parameters(self) -> int:
@@ -89,41 +87,41 @@ class ModelConfig:
 
     @property
     def head_dropout(self) -> float:
-        """What a task's head drops of the states that it reads, while it learns."""
+        """The dropout of a task's head on the states that it reads, in training."""
         return self.dropout
 
     @property
     def lowest(self) -> int:
-        """Numbers in a state of the lowest layer, the tokens' own vectors."""
+        """Width of the lowest layer's states, the tokens' own vectors."""
         return self.width
 
     @property
     def layer_widths(self) -> tuple[int, ...]:
-        """Numbers in a state of each layer, the lowest first."""
+        """Width of each layer's states, lowest first."""
         return (self.lowest, *(self.width for _ in range(self.layers)))
 
     @property
     def fixed(self) -> int:
-        """Numbers that are kept with the weights and never learned, such as CoVe's word vectors."""
+        """Numbers saved with the weights but never learned, such as CoVe's word vectors."""
         return 0
 
     @property
     def reads(self) -> int:
-        """Tokens of a text that tasks and features read at a time: the context, unless that is only how far gradients
+        """Tokens of a text that tasks and features read at once: the context, unless that is only how far gradients
         flow."""
         return self.context
 
     @property
     def word_length(self) -> int:
-        """Characters that a trunk reads of a word; 0: it reads none."""
+        """Characters that a trunk reads per word; 0: none."""
         return 0
 
     def carried(self, rows: int) -> int:
-        """Numbers that are carried from step to step for so many rows, where an objective carries any."""
+        """Numbers carried from step to step for so many rows, if the objective carries any."""
         return 0
 
     def remarks(self) -> tuple[str, ...]:
-        """What to say before training of a shape that can be but is hardly meant."""
+        """Warnings, before training, about a shape that is valid but probably not intended."""
         return ()
 
 
@@ -131,13 +129,13 @@ class ModelConfig:
 
 
 class OutputLayer(Protocol):
-    """What tells tokens from states: `TiedSoftmax`, `AdaptiveVocabulary`."""
+    """Predicts tokens from states: `TiedSoftmax`, `AdaptiveVocabulary`."""
 
     def loss(self, h_ND: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
         """The (weighted) sum over n of −log P(target_n | h_n)."""
 
     def token_losses(self, h_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        """−log P of each target, and the most likely token at each place, without gradients: for scoring."""
+        """−log P of each target, and the most likely token at each position, without gradients: for scoring."""
 
     def logits(self, h_ND: Tensor) -> Tensor:
         """[N, V], whose softmax is P(token | h_n)."""
@@ -145,9 +143,9 @@ class OutputLayer(Protocol):
 
 class Trunk(nn.Module):
     attends: ClassVar[bool] = False  # whether there are `attention_weights`
-    branches: ClassVar[bool] = False  # whether `Batch.attend_BTT` is followed: texts side by side after a state
-    spells: ClassVar[bool] = False  # whether tokens are read by their characters, which `spelled` gives
-    above: ClassVar[tuple[str, ...]] = ()  # what the names of parameters above the last layer begin with
+    branches: ClassVar[bool] = False  # whether `Batch.attend_BTT` is supported: texts side by side after a state
+    spells: ClassVar[bool] = False  # whether tokens are read by their characters, which `spelled` returns
+    above: ClassVar[tuple[str, ...]] = ()  # prefixes of the names of parameters above the last layer
     evaluation_memory: int | None = None  # tokens before each that are seen in evaluation; None: there is no memory
 
     if TYPE_CHECKING:
@@ -158,30 +156,32 @@ class Trunk(nn.Module):
     # -- what is read of states
 
     def summary(self, states_BD: Tensor) -> Tensor:
-        """What is read of the states that speak for sequences: the states, unless the trunk has a layer for that."""
+        """Maps the states that represent sequences to what is read of them; unchanged unless the trunk has a layer for
+        that."""
         return states_BD
 
     def output_table(self) -> Tensor:
-        """The rows that a state is compared with to predict a token."""
-        raise UserError("this encoder predicts no words of its own; use a transfer without lm_weight")
+        """The rows that states are compared with to predict tokens."""
+        raise UserError("this encoder predicts no words of its own; use a transfer plan without lm_weight")
 
     def output_layer(self) -> OutputLayer:
         return TiedSoftmax(self.output_table())
 
     def output_dropout(self, top_BTD: Tensor) -> Tensor:
-        """What the language model drops out of the states that it predicts from."""
+        """The language model's dropout on the states that it predicts from."""
         return top_BTD
 
     def foretelling(self, top_BTD: Tensor, next_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """The states that tokens are told from, and which, given the ones that follow each: all, and those."""
+        """The states that predict tokens, and their targets, given the token after each: by default all states, and
+        these tokens."""
         return top_BTD, next_BT
 
     def told(self, targets_N: Tensor) -> Tensor:
-        """Tokens as the output layer knows them."""
+        """Tokens as the output layer numbers them."""
         return targets_N
 
     def tell(self, rows: Sequence[Sequence[int]], asked: Sequence[int]) -> tuple[Tensor, Tensor]:
-        """The states that the last so many tokens of each row are told from, [N, D], and these tokens."""
+        """The states that predict the last so many tokens of each row, [N, D], and these tokens."""
         ids, mask = padded([row[:-1] for row in rows])
         lines: list[int] = []
         columns: list[int] = []
@@ -197,10 +197,10 @@ class Trunk(nn.Module):
     # -- reading on
 
     def new_state(self, rows: int) -> Any:
-        """The state before anything is read; with it, the trunk returns one to go on from. None: it reads at once."""
+        """The initial state; given it, the trunk returns the next state. None: the trunk has no state."""
 
     def room(self, state: Any) -> int | None:
-        """How many tokens can still be read after `state`; None: any number; 0: it does not read on."""
+        """How many more tokens can be read after `state`; None: any number; 0: the trunk cannot continue."""
         return 0
 
     def pick(self, state: Any, rows: Tensor) -> Any:
@@ -208,29 +208,29 @@ class Trunk(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} reads a text at once")
 
     def memory_length(self) -> int:
-        """Tokens that a state carried in training remembers, at most."""
+        """Tokens in a memory carried in training, at most."""
         return 0
 
     # -- weights
 
     def layer_names(self) -> list[tuple[str, ...]]:
-        """What the names of each layer's parameters begin with, from the bottom to the top."""
+        """Prefixes of the names of each layer's parameters, from the bottom to the top."""
         return [(f"blocks.{n}.",) for n in range(len(self.blocks))]
 
     def layer_groups(self) -> list[list[str]]:
-        """Names of parameters from the bottom (embeddings and what layers share) to the top, layer by layer."""
+        """Parameter names from the bottom (embeddings and what layers share) to the top, layer by layer."""
         names = [name for name, _ in self.named_parameters()]
         layers = [[name for name in names if name.startswith(beginnings)] for beginnings in self.layer_names()]
         layers[-1] += [name for name in names if name.startswith(self.above)]
         return [[name for name in names if not any(name in layer for layer in layers)], *layers]
 
     def grow_vocabulary(self, size: int) -> None:
-        """Adds rows for tokens, drawn like new ones, up to `size`."""
+        """Adds randomly drawn rows for tokens, up to `size`."""
         raise UserError("this model cannot take more tokens; use the vocabulary that it has")
 
     def put_vectors(self, matrix: np.ndarray) -> None:
-        """What the words' vectors start as, a row for each id."""
-        raise UserError("this model has no vectors of words to put others in the place of; leave --vectors out")
+        """Sets the initial word vectors, one row per id."""
+        raise UserError("this model has no word vectors that could be replaced; leave --vectors out")
 
     # -- looking inside
 
@@ -239,19 +239,19 @@ class Trunk(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no attention")
 
     def spelled(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The characters of the batch's distinct tokens [U, C], and its tokens' rows there [B, T]."""
+        """The characters of the batch's distinct tokens [U, C], and the row of each of its tokens there [B, T]."""
         raise NotImplementedError(f"{type(self).__name__} reads tokens by their ids")
 
 
 class TokenTrunk(Trunk):
-    """A trunk that reads rows of one table, which is its output layer too."""
+    """A trunk that reads rows of one table, which is also its output layer."""
 
     if TYPE_CHECKING:
         tokens: nn.Embedding
         config: Any
 
     def draw(self, weights: Tensor) -> None:
-        """Fills weights as those of a new trunk are."""
+        """Draws the weights of a new trunk."""
         nn.init.normal_(weights, std=self.config.init_std)
 
     def output_table(self) -> Tensor:
@@ -263,14 +263,14 @@ class TokenTrunk(Trunk):
 
 
 def reads_on(trunk: Trunk) -> bool:
-    """Whether any number of tokens can be read, piece after piece, with a state between: a causal trunk with room for
-    ever, such as an LSTM. Others read what fits their context, at once."""
+    """Whether any number of tokens can be read piece by piece with carried state: a causal trunk of unlimited length,
+    such as an LSTM. Others read what fits their context, at once."""
     return trunk.room(trunk.new_state(1)) is None
 
 
 @contextmanager
 def remembering(trunk: Trunk, length: int | None) -> Iterator[None]:
-    """Evaluation with another length of memory than the configuration's; None: as it is."""
+    """Inside the block, evaluation uses another memory length than the configured one; None: no change."""
     before = trunk.evaluation_memory
     trunk.evaluation_memory = before if length is None else length
     try:
@@ -285,8 +285,8 @@ FOREIGN = "the file belongs to another model; restore it from a copy"
 
 
 def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], where: str) -> None:
-    """UserError unless `found` has exactly the tensors of `wanted`: their names, shapes and dtypes, finite. float32 may
-    be copied into float64, which loses nothing."""
+    """UserError unless `found` has exactly the tensors of `wanted`: names, shapes, dtypes, finite values. float32 may
+    be copied into float64."""
     check_names(found, wanted, where)
     for name, tensor in wanted.items():
         wider = tensor.dtype == torch.float64 and found[name].dtype == torch.float32
@@ -302,10 +302,10 @@ def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, object], where
 
 
 def check_tensor(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype, where: str) -> None:
-    """UserError unless it has this shape and dtype, and is finite; `where` names the file and the tensor."""
-    refuse_if(found.shape != shape, f"{where} has shape {list(found.shape)} instead of {list(shape)}; {FOREIGN}")
+    """UserError unless the tensor has this shape and dtype and is finite; `where` names the file and the tensor."""
+    refuse_if(found.shape != shape, f"{where} has shape {list(found.shape)}, not {list(shape)}; {FOREIGN}")
     if found.dtype != dtype:
-        raise UserError(f"{where} is {_plain(found.dtype)} instead of {_plain(dtype)}; {FOREIGN}")
+        raise UserError(f"{where} is {_plain(found.dtype)}, not {_plain(dtype)}; {FOREIGN}")
     refuse_if(
         not bool(torch.isfinite(found).all()),
         f"{where} is not finite; train again with a lower rate (--set training.rate=…)",
@@ -320,7 +320,7 @@ def _plain(dtype: torch.dtype) -> str:
 
 
 def carried_rows(rows_V: Tensor, old_ids: np.ndarray) -> Tensor:
-    """[new size, …] of [old size, …]: the rows of `old_ids`, and the mean of all where that is negative."""
+    """[new size, …] from [old size, …]: the rows of `old_ids`, and the mean of all rows where that is negative."""
     ids = torch.from_numpy(np.asarray(old_ids, dtype=np.int64)).to(rows_V.device)
     assert int(ids.max()) < len(rows_V), f"row {int(ids.max())} of {len(rows_V)}"
     rows_V = rows_V.detach()
@@ -330,7 +330,7 @@ def carried_rows(rows_V: Tensor, old_ids: np.ndarray) -> Tensor:
 
 
 def grown(tokens: nn.Embedding, size: int, draw: Callable[[Tensor], object]) -> nn.Embedding:
-    """The embeddings with rows added up to `size`, which `draw` fills as a trunk draws its own; the old ones stay."""
+    """The embeddings extended to `size`; `draw` fills the new rows as in a new trunk, old ones stay."""
     old_VD = tokens.weight.detach()
     fresh_VD = torch.empty(size - len(old_VD), old_VD.shape[1], dtype=old_VD.dtype, device=old_VD.device)
     draw(fresh_VD)
@@ -343,7 +343,7 @@ COUNT = "updates"
 
 
 def decay_at(decay: float, update: int) -> float:
-    """Of the update with this number, from 1."""
+    """For the update with this number, from 1."""
     assert update >= 1
     return min(decay, update / (9.0 + update))
 
@@ -358,14 +358,14 @@ class AveragedWeights:
 
     @torch.no_grad()
     def update(self) -> None:
-        """After each step of the optimiser."""
+        """Call it after each optimiser step."""
         self.updates += 1
         weight = 1.0 - decay_at(self.decay, self.updates)
         torch._foreach_lerp_(list(self.averages.values()), list(self.parameters.values()), weight)
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights; afterwards its own, whatever happened."""
+        """Inside the block the model has the averaged weights; afterwards its own again, even after an exception."""
         self._swap()
         try:
             yield
@@ -374,7 +374,7 @@ class AveragedWeights:
 
     @torch.no_grad()
     def _swap(self) -> None:
-        """Values change places, tensors do not: who holds a parameter goes on holding it."""
+        """Exchanges values, not tensors, so that references to parameters stay valid."""
         for name, parameter in self.parameters.items():
             own = parameter.detach().clone()
             parameter.copy_(self.averages[name])
@@ -384,7 +384,7 @@ class AveragedWeights:
         return {**self.averages, COUNT: torch.tensor(self.updates)}
 
     def load_state(self, tensors: Mapping[str, Tensor], where: str = "averaged weights") -> None:
-        """What `state_tensors` gave, read from `where`: UserError if it does not fit."""
+        """Loads the output of `state_tensors`, read from `where`; UserError if it does not fit."""
         check_tensors(tensors, self.state_tensors(), where)
         if int(tensors[COUNT]) < 0:
             raise UserError(f"{where}: {COUNT} is {int(tensors[COUNT])}; {FOREIGN}")

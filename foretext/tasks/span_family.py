@@ -1,8 +1,8 @@
 """Span answers: questions about passages, from SQuAD's files.
 
-A question is read with each window of its passage; the answer is the best span of all of them. Where training questions
-have none, "no answer" is one too, and by how much it must outscore the best span is chosen on the validation rows and
-kept with the head. Training learns the first of several answers, scoring counts them all.
+A question is read with each window of its passage; the answer is the best span over all windows. If some training
+questions have no answer, "no answer" is possible too. The margin by which it must outscore the best span is chosen on
+the validation rows and saved with the head. If a question has several answers, training uses the first, scoring all.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Attention over what is read, the block, and its two trunks: causal and two-sided."""
+"""Attention, the transformer block, and its two trunks: causal and bidirectional."""

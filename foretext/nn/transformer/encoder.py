@@ -2,9 +2,9 @@
 
     h_0 = norm(W_e[u] + W_p[i] + W_s[segment]),   h_l = block(h_{l-1}),   each token sees all of its sequence
 
-The three papers are settings of it: ALBERT's table is narrower than the blocks and projected up to them, and one block
-does the work of all layers; RoBERTa has one segment and counts positions from 2. It works on packed tokens (see
-`packing`), never sees a loss, and has no state: such a model reads a text at once.
+The three papers are settings of it: ALBERT's embedding table is narrower than the blocks and projected up, and all
+layers share one block; RoBERTa has one segment and counts positions from 2. It works on packed tokens (see `packing`),
+never sees a loss, and has no state: such a model reads a text at once.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class EncoderConfig(TransformerShape):
     context: int
     dropout: float = 0.1  # after the embeddings, on the attention weights, before each residual addition
     inner: int = 0  # width of the feed-forward part; 0: four times the width
-    embedding: int = 0  # width of the tables, which are then projected (ALBERT); 0: the width
+    embedding: int = 0  # width of the embedding tables, which are then projected (ALBERT); 0: the width
     segments: int = 2
-    first_position: int = 0  # rows of the position table before that of the first token (RoBERTa: 2)
-    shared: bool = False  # whether one block does the work of all layers (ALBERT)
-    pooler: bool = True  # a tanh layer on the first token's state, for what is said of the whole sequence
+    first_position: int = 0  # unused rows of the position table before that of the first token (RoBERTa: 2)
+    shared: bool = False  # whether all layers share one block (ALBERT)
+    pooler: bool = True  # a tanh layer on the first token's state, for predictions about the whole sequence
     gelu: Gelu = "erf"
     epsilon: float = 1e-12
     init_std: float = 0.02
@@ -48,7 +48,7 @@ class EncoderConfig(TransformerShape):
         check_range("model", self, "at least 1", "segments")
 
     def block(self) -> TransformerConfig:
-        """The shape of a block, as a causal trunk of the same blocks would have it."""
+        """The shape of a block, as in a causal trunk of the same blocks."""
         return TransformerConfig(
             self.vocabulary,
             self.layers,
@@ -68,11 +68,11 @@ class EncoderConfig(TransformerShape):
 
     @property
     def blocks(self) -> int:
-        """Blocks with weights of their own."""
+        """The number of blocks with their own weights."""
         return 1 if self.shared else self.layers
 
     def describe(self) -> str:
-        one = ", one for all" if self.shared else ""
+        one = ", one shared" if self.shared else ""
         return f"{self.layers} blocks{one}, width {self.width}, {self.heads} heads, context {self.context}"
 
     def parameters(self) -> int:
@@ -82,12 +82,13 @@ class EncoderConfig(TransformerShape):
         return tables + projection + self.blocks * self.block().block_parameters() + pooler
 
     def activations(self, tokens: int) -> int:
-        weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
+        # attention is fused without dropout, and keeps no weights
+        weights = 4 * self.heads * self.context if self.dropout else 0
         return tokens * self.layers * (18 * self.width + 4 * self.block().feed_forward + weights)
 
 
 class Encoder(StackedTrunk):
-    """Token, position and segment embeddings and a stack of blocks that look both ways."""
+    """Token, position and segment embeddings and a stack of bidirectional blocks."""
 
     above = ("pooler.",)
 
@@ -114,7 +115,7 @@ class Encoder(StackedTrunk):
         return self.read(self.rows(packing), packing, keep_layers)
 
     def read(self, rows_NE: Tensor, packing: Packing, keep_layers: bool = False) -> Hidden:
-        """What the blocks make of rows of the tables."""
+        """The blocks' output for rows of the tables."""
         x_ND = self.project(dropout(rows_NE, self.config.dropout, self.training))
         return self._read(x_ND, packing, SideInputs(packing.hidden()), keep_layers)
 
@@ -122,16 +123,16 @@ class Encoder(StackedTrunk):
         return super()._stack() * (self.config.layers if self.config.shared else 1)
 
     def rows(self, packing: Packing) -> Tensor:
-        """Of all tables, added and normed."""
+        """The embeddings from all tables, added up and normalised."""
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N + self.config.first_position)
         one = packing.segments_N is None or self.config.segments == 1
         return self.norm(x + (self.segments.weight[0] if one else self.segments(packing.segments_N)))
 
     def summary(self, states_BD: Tensor) -> Tensor:
-        """What is said of a whole sequence, from its first token's state."""
+        """The pooled state of a sequence, from its first token's state."""
         return states_BD if self.pooler is None else torch.tanh(self.pooler(states_BD))
 
 
 def draw_truncated(tensor: Tensor, deviation: float) -> None:
-    """BERT's initialisation: normal, drawn again where it lies more than two deviations from 0."""
+    """BERT's initialisation: normal, redrawn if more than two deviations from 0."""
     nn.init.trunc_normal_(tensor, std=deviation, a=-2.0 * deviation, b=2.0 * deviation)

@@ -1,1 +1,1 @@
-"""Views: what can be read of a row beside a trunk's states, and the head that reads any number of them."""
+"""Views: what a head can read of a row besides a trunk's states, and the head that reads any number of them."""

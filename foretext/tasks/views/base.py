@@ -1,9 +1,9 @@
-"""What a view is: a reader of texts with a name, some widths and a file of its own in the run. No view knows a task.
+"""A view reads texts. It has a name, one or more blocks of numbers, and its own file in the run. No view knows a task.
 
     Units        the rows as words: one text each, or two (a pair; the context and one alternative of a choice); or each
-                 word of a text by itself, where a row has something to be said of each
-    View.read    units → blocks, each a matrix [units, width], dense or sparse; blocks are scaled apart
-    View.tensors what its file holds; `View.of_tensors` reads it back
+                 word of a text by itself, if each word gets a prediction
+    View.read    units → blocks, each a matrix [units, width], dense or sparse; each block has its own scale
+    View.tensors the contents of its file; `View.of_tensors` reads it back
 
 A view may have several blocks: the mean of a text's vectors is one, the vectors of its first words are another.
 """
@@ -27,7 +27,7 @@ Tensors = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Lookup:
-    """A matrix whose rows repeat, as words of texts do: row i is row `ids[i]` of the table."""
+    """A matrix with repeated rows, as for the words of texts: row i is row `ids[i]` of the table."""
 
     table: Matrix
     ids: np.ndarray
@@ -52,7 +52,7 @@ class Lookup:
 
     @cached_property
     def _owners(self) -> sp.csr_matrix:
-        """[rows of the table, rows]: 1 where a row is that of the table."""
+        """[rows of the table, rows]: 1 where a row repeats that row of the table."""
         ones = np.ones(len(self.ids), dtype=np.float32)
         return sp.csr_matrix((ones, (self.ids, np.arange(len(self.ids)))), shape=(self.table.shape[0], len(self.ids)))
 
@@ -62,15 +62,16 @@ Block: TypeAlias = Matrix | Lookup
 
 @dataclass(frozen=True)
 class Units:
-    """What views read, row after row; a choice has a unit for each of its alternatives."""
+    """What views read, row after row; a choice has one unit per alternative."""
 
     words: Sequence[tuple[list[str], ...]]
-    rows: np.ndarray  # the row of each unit
-    ordered: bool = True  # whether it matters which of two texts is the first
-    # Of each text the trunk's state, [units, width], where a view reads that; of words, of each layer.
+    rows: np.ndarray  # the row number of each unit
+    ordered: bool = True  # whether the order of two texts matters
+    # If a view reads it: the trunk's state of each text, [units, width]; for words, one per layer.
     states: tuple[np.ndarray, ...] = ()
-    tuned: np.ndarray | None = None  # what the fine-tuned trunk says, [units, outputs], where a view reads that
-    places: np.ndarray | None = None  # where units are words, all of a text in order: the place of each
+    tuned: np.ndarray | None = None  # if a view reads it: the fine-tuned trunk's scores, [units, outputs]
+    # if units are words: the position of each in its text, all words of a text in order
+    places: np.ndarray | None = None
 
     @property
     def pairs(self) -> bool:
@@ -84,12 +85,12 @@ class Units:
         return replace(self, words=[(b, a) for a, b in self.words], states=self.states[::-1])
 
     def picked(self, rows: Sequence[int] | np.ndarray) -> np.ndarray:
-        """The numbers of the units of these rows."""
+        """The indices of the units of these rows."""
         return np.flatnonzero(np.isin(self.rows, rows))
 
 
 def units_of(texts: Iterable[tuple[str, ...]], kind: str, ordered: bool) -> Units:
-    """The units of rows that have these texts."""
+    """The units of rows with these texts."""
     words: list[tuple[list[str], ...]] = []
     rows: list[int] = []
     for number, own in enumerate(texts):
@@ -126,39 +127,39 @@ class View(Protocol):
 
 
 def unit_rows(matrix: np.ndarray) -> np.ndarray:
-    """Each row divided by its length; rows of zeros stay."""
+    """Scales each row to unit length; rows of zeros stay."""
     return matrix / np.maximum(np.linalg.norm(matrix, axis=1, keepdims=True), 1e-9)
 
 
 def of_pairs(units: Units, compare: Callable[[Units], np.ndarray]) -> np.ndarray:
-    """What `compare` says of each pair; where it has no order, the mean of both."""
+    """The result of `compare` for each pair; if pairs have no order, the mean of both orders."""
     return compare(units) if units.ordered else (compare(units) + compare(units.swapped())) / 2
 
 
 def text_tensor(lines: Sequence[str]) -> np.ndarray:
-    """Texts without line breaks as a tensor of bytes, so that a view's file is safetensors and nothing else."""
+    """Texts without line breaks as a tensor of bytes, so that a view's file is only safetensors."""
     return np.frombuffer("\n".join(lines).encode(), dtype=np.uint8).copy()
 
 
 def lines_of(tensor: np.ndarray) -> list[str]:
-    """What `text_tensor` wrote."""
+    """The inverse of `text_tensor`."""
     return tensor.astype(np.uint8).tobytes().decode().split("\n") if len(tensor) else []
 
 
 def deal(
     labels: Sequence[object] | np.ndarray | None, groups: Sequence[int] | np.ndarray, count: int, seed: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """At most `count` folds, each as the numbers of the rows to learn from and of those to score; none where all rows
-    are one group. Each class is shared out evenly, where `labels` are classes. Rows of a group, which are copies of
-    each other, are never parted."""
+    """At most `count` folds, each as the indices of the rows to learn from and of those to score; none if all rows are
+    one group. Classes are spread evenly if `labels` are classes. Rows of a group, which are copies of each other, stay
+    together."""
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
     count = min(count, len(np.unique(groups)))
     if count < 2:
         return []
     values = np.zeros(len(groups)) if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
-    shared = labels is not None and np.bincount(values).max() >= count  # else no class is in every fold
+    shared = labels is not None and np.bincount(values).max() >= count  # otherwise no class is in every fold
     kind = StratifiedGroupKFold if shared else GroupKFold
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some
+        warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some folds
         return list(kind(count, shuffle=True, random_state=seed).split(values[:, None], values, np.asarray(groups)))

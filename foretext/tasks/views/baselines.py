@@ -18,7 +18,7 @@ from foretext.tasks.files.rows import Row
 from foretext.tasks.scores.tag_metrics import are_chunk_tags, score_tags
 
 FOLDS = 5
-MOST_ROWS = 20_000  # beyond them the baseline would take longer than it is worth
+MOST_ROWS = 20_000  # with more rows, the baseline takes longer than it is worth
 MOST_CHARACTERS = 10_000_000  # likewise, read once for each fold; on one core some 20 seconds
 _LOOK = 0.2  # seconds between two looks at signals
 

@@ -1,7 +1,7 @@
-"""The view of n-grams: which words and pairs of words a text has, (1 + log tf)·idf, each row of unit length.
+"""The view of n-grams: the words and pairs of words of a text, (1 + log tf)·idf, each row of unit length.
 
-The terms are those of the training rows. Of a pair of texts the terms of each are a block of their own, and a third
-says how the two overlap (`overlap.py`).
+The terms are those of the training rows. For pairs of texts, the terms of each text are one block, and a third
+describes their overlap (`overlap.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from foretext.tasks.views.base import Block, Tensors, Units, lines_of, text_tensor
 
-MOST_TERMS = 500_000  # the most frequent are kept
+MOST_TERMS = 500_000  # the most frequent ones are kept
 
 
 def terms_of(words: Sequence[str]) -> list[str]:
@@ -33,8 +33,9 @@ class NGrams:
 
     @classmethod
     def learned(cls, units: Units, least: int = 1, most: int = MOST_TERMS) -> Self:
-        """Of the training rows. A term that only one text has says nothing that its label does not, but the head has
-        to be told that it is rare: it stays. `least`: in how many texts a term has to be, where these are many."""
+        """Learned from the training rows. A term that only one text has carries no information besides its label, but
+        the head must see that it is rare, so it stays. `least`: the number of texts that must have a term, if there are
+        many texts."""
         documents = [words for texts in units.words for words in texts]
         counts = Counter(term for words in documents for term in set(terms_of(words)))
         frequent = (term for term, count in counts.items() if count >= least)

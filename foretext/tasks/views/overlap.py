@@ -1,9 +1,9 @@
-"""The view of how two texts overlap: some seventeen numbers a pair, such as how many words of each the other has.
+"""The view of how two texts overlap: some seventeen numbers per pair, such as how many words of each the other has.
 
     premise     a man is playing the guitar
     hypothesis  a man plays no instrument         2 of 5 words shared, 1 pair of neighbours, a "no" that only one has
 
-Such numbers seldom act in a straight line (nothing shared, some, all), nor each by itself. So the head is given linear
+The effect of such numbers is rarely linear (nothing shared, some, all), and rarely independent. So the head gets linear
 splines of each, with knots at the quartiles of the training rows, and smooth functions of all of them together.
 """
 
@@ -19,18 +19,18 @@ import numpy as np
 
 from foretext.tasks.views.base import Block, Tensors, Units, lines_of, of_pairs, text_tensor
 
-# Words that turn a statement round, in English; in other languages the n-grams have to tell.
+# English negations; in other languages the n-grams must tell.
 NEGATIONS = frozenset(("no", "not", "n't", "never", "nobody", "nothing", "none", "nor", "neither", "without"))
 _QUARTILES = (25, 50, 75)
 WAVES = 200
 
 
 class Numbers:
-    """Numbers of a pair, as a linear head can use them: as splines, each by itself, and as waves, all together."""
+    """Numbers of a pair in a form that suits a linear head: splines of each, and waves of all together."""
 
     def __init__(self, mean: np.ndarray, deviation: np.ndarray, knots: np.ndarray, directions: np.ndarray) -> None:
-        """Of N numbers: [N], [N], [3, N], and of W waves [N + 1, W], the phases last; runs made before there were waves
-        have none of these."""
+        """For N numbers: [N], [N], [3, N], and for W waves [N + 1, W], with the phases last; runs made before waves
+        existed have none."""
         self.mean, self.deviation, self.knots, self.directions = mean, deviation, knots, directions
 
     @classmethod
@@ -43,7 +43,8 @@ class Numbers:
         return cls(mean, deviation, knots, np.vstack([directions, draw.uniform(0, 2 * math.pi, WAVES)]))
 
     def read(self, numbers: np.ndarray, name: str) -> dict[str, Block]:
-        """A block of this name, and one of waves. What a run made before did not count stands last, and is left out."""
+        """A block with this name, and one of waves. Numbers that an older run did not have come last and are left
+        out."""
         standard = (numbers[:, : len(self.mean)] - self.mean) / self.deviation
         above = [np.maximum(standard - knot, 0.0) for knot in self.knots]
         splines = np.clip(np.concatenate([standard, *above], axis=1), -10.0, 10.0).astype(np.float32)
@@ -70,7 +71,7 @@ class Overlap:
     def __init__(self, words: Sequence[str], idf: np.ndarray, reader: Numbers | None = None) -> None:
         self.words, self.weights = list(words), idf
         self.idf = dict(zip(self.words, idf.tolist()))
-        self.rare = max(self.idf.values(), default=1.0)  # of a word that no training row has
+        self.rare = max(self.idf.values(), default=1.0)  # for a word that does not occur in the training rows
         self.reader = reader
 
     @classmethod
@@ -117,7 +118,7 @@ class Overlap:
         ]
 
     def _cosine(self, a: Counter[str], b: Counter[str]) -> float:
-        """Of TF-IDF."""
+        """The cosine of the TF-IDF vectors."""
         own, other = ({w: (1 + math.log(n)) * self.idf.get(w, self.rare) for w, n in c.items()} for c in (a, b))
         return _likeness(own, other)
 
@@ -142,7 +143,7 @@ def _likeness(a: Mapping[str, float], b: Mapping[str, float]) -> float:
 
 
 def _runs_of_letters(words: Sequence[str]) -> dict[str, float]:
-    """How often each run of two to four letters stands within a word, its ends marked; logarithmic."""
+    """Log counts of the runs of two to four letters within words, including word borders."""
     runs = Counter(
         marked[i : i + n]
         for marked in (f" {word} " for word in words)
@@ -158,7 +159,8 @@ def _trigrams(words: Sequence[str]) -> set[str]:
 
 
 def _longest_run(a: Sequence[str], b: Sequence[str]) -> int:
-    """The most words in a row that both have, each text cut to 300 words: the time goes by the product."""
+    """The longest run of words that both share. Each text is cut to 300 words, since the time grows with the
+    product."""
     a, b = a[:300], b[:300]
     best, before = 0, [0] * (len(b) + 1)
     for word in a:

@@ -1,14 +1,14 @@
-"""How much each block of the views counts, and how strongly the head is held back: learned from the labels.
+"""How much each block of the views counts, and how strongly the head is regularised: learned from the labels.
 
-**Relevance.** The prior of a linear head whose weights for block v have the variance s_v is a Gaussian process with the
-kernel Σ s_v K_v, K_v = X_v X_vᵀ. With the labels as real targets (one column a class, centred) and noise σ² the
-likelihood of all labels, weights integrated out, is a formula, and the s_v that make it largest are found by its
-gradient: a handful of numbers, so that a hundred labels are enough, and no row has to be held out (Rasmussen and
-Williams 2006, chapter 5; MacKay's automatic relevance determination, a group of columns at a time). Without it n-grams
-drown the word vectors of a hundred reviews, or vectors the first words of a question.
+**Relevance.** If the weights for block v have prior variance s_v, a linear head is a Gaussian process with the kernel Σ
+s_v K_v, K_v = X_v X_vᵀ. With the labels as real targets (one centred column per class) and noise σ², the likelihood of
+all labels, with the weights integrated out, has a closed form, and its gradient leads to the s_v that maximise it.
+These are a handful of numbers, so a hundred labels are enough and no row has to be held out (Rasmussen and Williams
+2006, chapter 5; MacKay's automatic relevance determination, for groups of columns). Without it, n-grams drown the word
+vectors of a hundred reviews, or vectors drown the first words of a question.
 
-**Strength.** The head itself is a logistic regression, so one factor on all s_v/σ² is left, chosen by cross-validation.
-In the basis of the kernel's eigenvectors a fold costs milliseconds, whatever the widths of the blocks.
+**Strength.** The head itself is a logistic regression, so one factor on all s_v/σ² remains; cross-validation chooses
+it. In the basis of the kernel's eigenvectors a fold takes milliseconds, whatever the widths of the blocks.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from torch import Tensor
 
 from foretext.tasks.views.base import Matrix, is_sparse
 
-MOST_UNITS = 1500  # the time goes by their cube; relevance of more would not be known better
+MOST_UNITS = 1500  # time grows with their cube, and more units would not improve the estimate
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
-USUAL = 3.0  # where the folds cannot tell
-_PRIOR_DEVIATION = 2.0  # of the logarithm of each s_v and of σ², around e⁻¹ of the labels' variance
-# Of the labels' variance. Numbers 0 and 1 can often be told without fault, and the head would then be far too sure: on
-# questions of TREC-6 the loss of unseen rows was 1.41 without this and is 1.04 with it, at the same accuracy.
+USUAL = 3.0  # if the folds cannot tell
+_PRIOR_DEVIATION = 2.0  # of the log of each s_v and of σ², around e⁻¹ of the labels' variance
+# Of the labels' variance. Numbers 0 and 1 can often be told without fault, and the head over them would be far too
+# sure: on questions of TREC-6 the loss of unseen rows was 1.41 without this and is 1.04 with it, at the same accuracy.
 LEAST_NOISE = 0.1
 _ITERATIONS = 500
 _FIRST_UNITS = 400
-# A search may try anything; these bounds keep the kernel one that can be factorised.
+# The search may try any value; these bounds keep the kernel factorisable.
 _MOST_LOG = 20.0
 _ROUNDING = 1e-9
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs of units, which units) → summed over their rows
+Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs of units, their indices) → the loss, summed over their rows
 
 
 def gram(block: Matrix) -> Tensor:
-    """K_v of a block, centred, with a mean of 1 on its diagonal; zeros if its rows are all alike."""
-    own = block.astype(np.float64)  # in float32 a kernel of few directions has eigenvalues well below 0
+    """K_v of a block, centred, with mean 1 on its diagonal; zeros if its rows are all equal."""
+    own = block.astype(np.float64)  # in float32 a kernel of low rank has eigenvalues well below 0
     product = own @ own.T
     kernel = torch.from_numpy(np.asarray(product.todense() if is_sparse(product) else product))
     centred = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
@@ -51,10 +51,10 @@ def gram(block: Matrix) -> Tensor:
 
 
 def relevances(kernels: Sequence[Tensor], targets_NC: Tensor) -> tuple[list[float], float]:
-    """s_v of each kernel and σ², in units of the targets' variance."""
+    """s_v of each kernel, and σ², in units of the targets' variance."""
     logs = np.full(len(kernels) + 1, -1.0)
     every = max(1, len(targets_NC) // _FIRST_UNITS)
-    for step in dict.fromkeys((every, 1)):  # some of the units find, in no time, where all of them should begin
+    for step in dict.fromkeys((every, 1)):  # a search on some of the units quickly finds a starting point for all
         some = [kernel[::step, ::step] for kernel in kernels]
         logs = descend(partial(_evidence, some, targets_NC[::step].double()), logs, 1e-6)
     found = np.exp(logs).tolist()
@@ -63,8 +63,8 @@ def relevances(kernels: Sequence[Tensor], targets_NC: Tensor) -> tuple[list[floa
 
 @torch.no_grad()
 def _evidence(kernels: Sequence[Tensor], targets_NC: Tensor, flat: np.ndarray) -> tuple[float, np.ndarray]:
-    """−log of how likely the targets are, given the logarithms of s_v and σ², and its slope, which is written out:
-    ∂/∂s_v = (C·tr(K⁻¹K_v) − Σ αᵀK_v α) / 2, α = K⁻¹y, from one inverse for all."""
+    """−log likelihood of the targets, given the logs of s_v and σ², and its gradient in closed form: ∂/∂s_v =
+    (C·tr(K⁻¹K_v) − Σ αᵀK_v α) / 2, α = K⁻¹y, with one inverse for all."""
     targets = targets_NC - targets_NC.mean(0)
     targets = targets / targets.std().clamp(min=1e-9)
     eye = torch.eye(len(targets), dtype=torch.float64)
@@ -86,8 +86,8 @@ def _evidence(kernels: Sequence[Tensor], targets_NC: Tensor, flat: np.ndarray) -
 def descend(
     objective: Callable[[np.ndarray], tuple[float, np.ndarray]], begin: np.ndarray, tolerance: float
 ) -> np.ndarray:
-    """Where a smooth function is least, by L-BFGS from `begin` on. `objective` gives its value and its slope. It ends
-    where a step gains less than `tolerance` of the value."""
+    """The minimum of a smooth function, found by L-BFGS starting at `begin`. `objective` returns its value and
+    gradient. It stops when a step gains less than `tolerance` of the value."""
     options = {"maxiter": _ITERATIONS, "ftol": tolerance, "gtol": 1e-7}
     return np.asarray(minimize(objective, begin, jac=True, method="L-BFGS-B", options=options).x)
 
@@ -100,8 +100,8 @@ def fit_linear(
     begin: np.ndarray | None = None,
     tolerance: float = 1e-11,
 ) -> np.ndarray:
-    """The weights of all blocks [columns, outputs], one block below the other, and last the bias, that make
-    loss(Σ block·W + b) + |W|²/(2·strength) least. The bias is free."""
+    """The weights of all blocks [columns, outputs], one block below the other and the bias last, that minimise loss(Σ
+    block·W + b) + |W|²/(2·strength). The bias is not penalised."""
     widths = [block.shape[1] for block in blocks]
     ends = np.cumsum(widths)
     turned = [block.T.tocsr() if is_sparse(block) else np.asarray(block).T for block in blocks]
@@ -126,15 +126,16 @@ def _of_units(loss: Loss, units: Tensor, outputs: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What cross-validation says."""
+    """The result of cross-validation."""
 
     strength: float
-    outputs: np.ndarray  # [units, outputs], each unit by a head that has not seen its row; NaN where none was left out
+    # [units, outputs], each unit scored by a head that has not seen its row; NaN where no fold left it out
+    outputs: np.ndarray
     losses: dict[float, float]  # summed over all rows
 
 
 def choose_strength(kernel: Tensor, folds: Sequence[tuple[Tensor, Tensor]], outputs: int, loss: Loss) -> Chosen:
-    """`kernel`: Σ s_v K_v / σ². `folds`: units to learn from and units to score, of other rows."""
+    """`kernel`: Σ s_v K_v / σ². `folds`: units to learn from and units to score, of different rows."""
     values, vectors = torch.linalg.eigh(kernel)
     kept = values > values[-1] * 1e-8
     basis = (vectors[:, kept] * values[kept].sqrt()).numpy()
@@ -142,7 +143,7 @@ def choose_strength(kernel: Tensor, folds: Sequence[tuple[Tensor, Tensor]], outp
     found = {strength: np.full((len(kernel), outputs), np.nan) for strength in STRENGTHS}
     for learn, score in folds:
         table = None
-        for strength in STRENGTHS:  # each begins where the one before has ended
+        for strength in STRENGTHS:  # each search starts where the previous one ended
             table = fit_linear([basis[learn]], outputs, partial(_of_units, loss, learn), strength, table, 1e-7)
             said = basis[score] @ table[:-1] + table[-1]
             found[strength][score] = said
@@ -152,7 +153,7 @@ def choose_strength(kernel: Tensor, folds: Sequence[tuple[Tensor, Tensor]], outp
 
 
 def scale_factors(kernels: Mapping[str, Matrix], relevance: Sequence[float], noise: float) -> dict[str, float]:
-    """What each block is multiplied by, so that weights of one variance serve all."""
+    """The factor for each block, so that one variance fits all weights."""
     factors = {}
     for (name, block), own in zip(kernels.items(), relevance):
         mean = np.asarray(block.mean(0)).ravel()

@@ -1,15 +1,15 @@
-"""Self-training: unlabelled text beside labels. A teacher gives texts their classes, and a student learns from these.
+"""Self-training on unlabelled text: a teacher predicts classes for the texts, and a student learns from these.
 
-1. The teacher, the head over the views, has learned from the labelled rows, and scores the texts.
-2. Its logits are shifted so that the classes have, over all texts, the shares that they have among the labelled rows
-   (distribution alignment): a teacher of a hundred rows would call most of a new kind of text by one class.
-3. The texts of each class that it is surest of, `KEPT` of them, teach the student (`taught.py`); the labelled rows are
-   a tenth of what it learns from.
-4. What the student says is one more view for the head, whose weight is learned as every view's.
+1. The teacher, the head over the views, is trained on the labelled rows and scores the texts.
+2. Its logits are shifted so that the classes have the same shares over all texts as among the labelled rows
+   (distribution alignment): otherwise a teacher of a hundred rows would give most texts of a new kind one class.
+3. The most confident texts of each class, a share of `KEPT`, train the student (`taught.py`); the labelled rows are
+   a tenth of its training weight.
+4. The student's logits are one more view for the head, whose weight is learned like every view's.
 
-The student has learned the rows that the head is fitted on, so the head would trust it far too much. Therefore the head
-is fitted on what students say of rows that neither they nor their teachers have seen (cross-fitting); the student that
-stays has seen all. The view is kept only if cross-validation does not say that the head is worse with it (`gain_of`).
+The student was trained on the rows that the head is fitted on, so the head would trust it far too much. So the head is
+fitted on the logits of students for rows that neither they nor their teachers have seen (cross-fitting); the final
+student has seen all rows. The view is kept unless cross-validation shows that the head is worse with it (`gain_of`).
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from foretext.tasks.views.head import Fitted, Labels, fit_views, folds_of, read_
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.taught import Taught
 
-KEPT = 0.6  # of the texts of each class
-LABELLED = 0.1  # of what the student learns from
-MOST_TEXTS = 20_000  # more take longer and teach little more
-MOST_LETTERS = 60_000_000  # of these together
-LEAST_COUNT = 3  # in how many texts a term of the student's stands
+KEPT = 0.6  # share of the texts of each class
+LABELLED = 0.1  # share of the student's training weight
+MOST_TEXTS = 20_000  # more take longer and add little
+MOST_LETTERS = 60_000_000  # of all texts together
+LEAST_COUNT = 3  # how many texts must have a term of the student's
 MOST_TERMS = 200_000
-TEACHER_ROWS = 500  # by which a teacher learns how much its views count; its weights are learned from all
-ALLOWED = 0.5  # standard errors that the loss may rise by
+TEACHER_ROWS = 500  # rows that decide how much a teacher's views count; its weights are learned from all rows
+ALLOWED = 0.5  # how many standard errors the loss may rise
 _ROUNDS = 100
 _CHUNK = 1000
 
@@ -44,7 +44,7 @@ Work = Callable[[str, int, int], None]
 
 
 def drawn_texts(texts: Sequence[str], seed: int) -> list[str]:
-    """At most so many texts and letters, drawn by the seed, in their order."""
+    """A seeded sample of at most so many texts and letters, in their order."""
     kept: list[int] = []
     letters = 0
     for number in np.random.default_rng(seed).permutation(len(texts))[:MOST_TEXTS].tolist():
@@ -56,15 +56,15 @@ def drawn_texts(texts: Sequence[str], seed: int) -> list[str]:
 
 
 def text_units(texts: Sequence[str], views: Sequence[View], seed: int) -> Units:
-    """What is drawn of the texts, as views read it. UserError where there is nothing to learn from."""
+    """A sample of the texts, as views read them. UserError if there is nothing to learn from."""
     units = units_of([(text,) for text in drawn_texts(texts, seed)], "classification", True)
     words = {word for own in units.side(0) for word in own}
     if not words:
-        raise UserError("--unlabelled: there is no word in this text; give other text, or leave it out")
+        raise UserError("--unlabelled: this text has no words; give other text, or leave it out")
     some_or_none = read_blocks(views, Units([(sorted(words),), ([],)], np.arange(2)))
     if all(np.array_equal(*_dense(block)) for block in some_or_none.values()):
         raise UserError(
-            "--unlabelled: no word of this text is in the rows or the vectors; give other text, or leave it out"
+            "--unlabelled: this text shares no word with the rows or the vectors; give other text, or leave it out"
         )
     return units
 
@@ -74,13 +74,14 @@ def _dense(block: Block) -> np.ndarray:
 
 
 def shares_of(values: np.ndarray, classes: int) -> np.ndarray:
-    """The share of each class among the labels; one that no row has counts as half a row."""
+    """The share of each class among the labels; a class without rows counts as half a row."""
     counts = np.maximum(np.bincount(values, minlength=classes), 0.5)
     return np.asarray(counts / counts.sum())
 
 
 def aligned(logits_NC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
-    """Probabilities of classes whose mean over all texts is `shares_C`, by one number added to each class's logits."""
+    """Class probabilities whose mean over all texts is `shares_C`, obtained by adding one number to each class's
+    logits."""
     shift = np.zeros(len(shares_C))
     for _ in range(_ROUNDS):
         found = _softmax(logits_NC + shift)
@@ -89,7 +90,7 @@ def aligned(logits_NC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
 
 
 def surest(chances_NC: np.ndarray, kept: float = KEPT) -> tuple[np.ndarray, np.ndarray]:
-    """Of the texts of each class those with the largest probability of it, in order, and their classes."""
+    """The most confident texts of each class, in order, and their classes."""
     classes = chances_NC.argmax(1)
     chosen = []
     for number in range(chances_NC.shape[1]):
@@ -110,7 +111,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Known:
-    """A view whose blocks of the rows at hand are there already."""
+    """A view whose blocks for the current rows are already computed."""
 
     name: str
     blocks: dict[str, Block]
@@ -120,19 +121,19 @@ class _Known:
 
 
 class SelfTraining:
-    """What the teachers and students of all folds have in common: the rows and the texts, read once."""
+    """What the teachers and students of all folds share: the rows and the texts, read once."""
 
     def __init__(
         self, views: Sequence[View], units: Units, labels: Labels, text: Units, seed: int, progress: Progress
     ) -> None:
-        """`views`: those that teachers read. They have been learned from the rows, but not from their labels."""
+        """`views`: those that teachers read. They were learned from the rows, but not from their labels."""
         self.units, self.labels, self.seed = units, labels, seed
         self.rows, self.text = read_blocks(views, units), _read(views, text, progress)
         self.terms = NGrams.learned(text, LEAST_COUNT, MOST_TERMS)
         self.student_rows, self.student_text = (self.terms.matrix(own.side(0)) for own in (units, text))
 
     def taught(self, rows: np.ndarray, groups: np.ndarray) -> Taught:
-        """The student of a teacher of these rows. Neither looks at the labels of others."""
+        """The student of a teacher that learned from these rows. Neither sees the labels of other rows."""
         values, classes = self.labels.values[rows], self.labels.classes
         texts, given = surest(aligned(self._said(rows, groups[rows]), shares_of(values, classes)))
         share = LABELLED / (1 - LABELLED) * len(texts) / len(rows)
@@ -155,7 +156,7 @@ class SelfTraining:
 
 
 def _read(views: Sequence[View], text: Units, progress: Progress) -> dict[str, Block]:
-    """The texts as the views read them, some at a time."""
+    """The texts as the views read them, in batches."""
     parts: list[dict[str, Block]] = []
     for start in range(0, len(text.words), _CHUNK):
         progress(start, len(text.words))
@@ -175,7 +176,7 @@ def _read(views: Sequence[View], text: Units, progress: Progress) -> dict[str, B
 
 @dataclass(frozen=True)
 class Gain:
-    """What the view is worth by cross-validation: accuracy and loss of the head without and with it."""
+    """The worth of the view by cross-validation: accuracy and loss of the head without and with it."""
 
     before: float
     after: float
@@ -189,9 +190,9 @@ class Gain:
 
 
 def gain_of(before: Fitted, after: Fitted, values: np.ndarray) -> Gain:
-    """Paired over the rows, which both have left out by the same folds. Accuracy on a hundred rows says little, so what
-    decides is the loss. It may rise a little: teachers of folds have a fifth fewer labels than the one whose student
-    stays, and that view is worth more than those that cross-validation has tried."""
+    """Paired over the rows, which the same folds leave out in both cases. With a hundred rows the accuracy says little,
+    so the loss decides. It may rise a little: teachers in the folds have a fifth fewer labels than the final student's,
+    so the final view is better than those that cross-validation has tried."""
     said, own = (before.chosen.outputs, after.chosen.outputs), values[before.rows]
     right = [float((outputs.argmax(1) == own).mean()) for outputs in said]
     losses = [-np.log(np.maximum(_softmax(outputs)[np.arange(len(own)), own], 1e-12)) for outputs in said]
@@ -210,8 +211,7 @@ def with_text(
     groups: Sequence[int],
     work: Work,
 ) -> tuple[Fitted, Gain | None]:
-    """The head, fitted already, with the view that unlabelled text teaches, if that is worth it. None: the rows are too
-    few to tell."""
+    """The fitted head with the view that unlabelled text teaches, if it is worth it. None: too few rows to tell."""
     numbers = np.asarray(groups)
     folds = folds_of(units, np.arange(len(units.rows)), labels, seed, numbers)
     if not folds or np.isnan(fitted.chosen.outputs).any():

@@ -1,6 +1,6 @@
-"""The view of what unlabelled text has taught: the logits of a student, a logistic regression on n-grams.
+"""The view learned from unlabelled text: the logits of a student, a logistic regression on n-grams.
 
-It has learned from the classes that a teacher gave to unlabelled texts (`self_training.py`), and so knows words that no
+It was trained on the classes that a teacher gave to unlabelled texts (`self_training.py`), and so knows words that no
 labelled row has.
 """
 
@@ -16,7 +16,7 @@ from scipy.optimize import minimize
 from foretext.tasks.views.base import Block, Tensors, Units
 from foretext.tasks.views.ngrams import NGrams
 
-STRENGTH = 10.0  # how freely the student learns: C of scikit-learn's LogisticRegression
+STRENGTH = 10.0  # C of scikit-learn's LogisticRegression; larger: less regularisation
 _ITERATIONS = 80
 
 
@@ -31,14 +31,15 @@ class Taught:
     def learned(
         cls, ngrams: NGrams, matrix: sp.csr_matrix, classes: np.ndarray, weights: np.ndarray, count: int
     ) -> Self:
-        """Of the n-grams of texts, their classes, of `count`, and how much each text counts."""
+        """From the n-grams of texts, their classes (`count` in all), and the weight of each text."""
         return cls(ngrams, *_fitted(matrix, np.eye(count)[classes], weights))
 
     def read(self, units: Units) -> dict[str, Block]:
         return {"logits": self.logits(self.ngrams.matrix(units.side(0)))}
 
     def logits(self, matrix: sp.csr_matrix) -> np.ndarray:
-        """Of texts as n-grams, counted from the mean of each text's: a number added to all of them says nothing."""
+        """The logits of texts given as n-grams, minus each text's mean, since adding a constant to them means
+        nothing."""
         said = np.asarray(matrix @ self.weight) + self.bias
         return np.asarray(said - said.mean(1, keepdims=True))
 
@@ -51,9 +52,9 @@ class Taught:
 
 
 def _fitted(matrix: sp.csr_matrix, targets_NC: np.ndarray, weights_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and bias that make Σ weight · cross-entropy + |W|²/(2·STRENGTH) least; of two classes the first has the
-    logit 0. Products with a sparse matrix, in float32, which is several times quicker, are sums of one order, whatever
-    the number of threads."""
+    """Weights and bias that minimise Σ weight · cross-entropy + |W|²/(2·STRENGTH); with two classes, the first has
+    logit 0. The products with a sparse matrix in float32 are several times faster, and sum in one order whatever the
+    number of threads."""
     texts, turned = matrix.astype(np.float32), matrix.T.tocsr().astype(np.float32)
     terms, free = matrix.shape[1], 1 if targets_NC.shape[1] == 2 else targets_NC.shape[1]
     zeros = np.zeros((len(targets_NC), targets_NC.shape[1] - free))

@@ -1,9 +1,9 @@
-"""The views that unlabelled text has taught: word vectors and latent semantics, both of a word2vec run.
+"""The views from a word2vec run: word vectors and latent semantics.
 
-vectors  mean     a text's vectors, frequent words weighing less (SIF)
-         first    the vectors of its first words, weights e^(−i/1) and e^(−i/3): what kind of question this is
-         of pairs: the product and the difference of the means, and how well each word has a likeness in the other
-lsa      a text's place among the topics of the unlabelled text; of pairs the product and the difference
+vectors  mean     the mean of a text's vectors, with less weight on frequent words (SIF)
+         first    the vectors of its first words, weights e^(−i/1) and e^(−i/3): useful for kinds of question
+         for pairs: product and difference of the means, and how similar each word is to some word of the other
+lsa      a text's position among the topics of the unlabelled text; for pairs the product and the difference
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Vectors:
     def __init__(
         self, words: Sequence[str], matrix: np.ndarray, counts: np.ndarray, means: Tensors, reader: Numbers | None
     ) -> None:
-        """`matrix`: [words, width], rows of unit length. `counts`: how often the unlabelled text has each word.
-        `means`: of each block over the training rows, which is taken off."""
+        """`matrix`: [words, width], rows of unit length. `counts`: word counts in the unlabelled text. `means`: each
+        block's mean over the training rows, which is subtracted."""
         self.words, self.counts, self.means, self.reader = _Words(words), counts, means, reader
         self.matrix = matrix.astype(np.float32, copy=False)
 
@@ -77,7 +77,8 @@ class Vectors:
         return unit_rows(sif_means(self.matrix, self.counts, self.words.read(documents)))
 
     def likeness(self, units: Units) -> np.ndarray:
-        """Of each pair: the cosine of the means, and how like the words of one are to their likest in the other."""
+        """For each pair: the cosine of the means, and the similarity of each text's words to their most similar word in
+        the other."""
         a, b = self.words.read(units.side(0)), self.words.read(units.side(1))
         cosines = (self._means(units.side(0)) * self._means(units.side(1))).sum(1)
         share = self.counts / max(float(self.counts.sum()), 1.0)
@@ -129,8 +130,8 @@ class LatentSemantics:
 
 
 class States:
-    """The mean states of the texts, by the pre-trained trunk, each dimension standardised over the training rows; of
-    pairs the product and the difference of both."""
+    """The pre-trained trunk's mean states of the texts, each dimension standardised over the training rows; for pairs
+    the product and the difference of both."""
 
     name = "states"
 

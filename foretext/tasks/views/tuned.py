@@ -1,8 +1,8 @@
-"""The view of what the fine-tuned trunk says of a row: logits of its classes or choices, or its score.
+"""The view of the fine-tuned trunk's scores for a row: logits of its classes or choices, or its score.
 
-A trunk that has learned a row's label is sure of that row, and a head fitted on such logits would trust them far too
-much. So the head is fitted on logits of trunks that have not seen the row (out of fold), and a new row is read by the
-trunk that was fine-tuned on all.
+A trunk that was trained on a row is very confident about it, and a head fitted on such logits would trust them far too
+much. So the head is fitted on logits of trunks that have not seen the row (out of fold). A new row is scored by the
+trunk that was fine-tuned on all rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Tuned:
     name = "tuned"
 
     def __init__(self, mean: np.ndarray, deviation: np.ndarray) -> None:
-        """Of each output over the training rows; the deviation is one number, so that outputs stay comparable."""
+        """Per output, over the training rows; the deviation is a single number, so that outputs stay comparable."""
         self.mean, self.deviation = mean, deviation
 
     @classmethod
