@@ -2,7 +2,7 @@
 behaviour.
 
 Also the sizes `tiny` and `small`: how transformers learn in runs of minutes, which no paper covers. They were chosen on
-validation rows of GPT; docs/results.md has the rounds.
+validation rows of GPT; docs/log.md has the rounds.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class HubNames:
     unsaid: tuple[str, ...] = ()  # keys that may be null, which means nothing
     least: Mapping[str, int] = field(default_factory=dict)  # keys → the smallest number that ours supports
     fixed: tuple[str, ...] = ()  # fields of our configuration that must be the system's own: theirs has no other
-    after_padding: bool = False  # positions are counted from the padding id on (RoBERTa)
+    after_padding: bool = False  # positions are counted from the padding's id on (RoBERTa)
 
     # Only for some systems.
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ours → the axes of theirs: `sizes`
@@ -95,7 +95,7 @@ class HubNames:
         return [sizes[axis] for axis in self.axes[name]]
 
     def plain(self, theirs: str) -> str:
-        """One of their names without the prefix, and with the newer of its endings."""
+        """A name of theirs without the prefix, if it has it, and with the newer of its endings."""
         name = theirs.removeprefix(self.prefix)
         for old, new in self.endings.items():
             if name.endswith(old):
@@ -103,7 +103,7 @@ class HubNames:
         return name
 
     def whole(self, ours: str, theirs: str) -> str:
-        """A name as in their class with heads."""
+        """A name as their class with the heads has it."""
         return theirs if ours.startswith(HEAD) else self.prefix + theirs
 
 

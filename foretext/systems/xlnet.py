@@ -59,7 +59,7 @@ from foretext.text.tokenizers.unigram import XLNET_SPECIALS
 def _short(layers: int, width: int, heads: int, pieces: int) -> Size:
     """A query initially knows only its position, and takes minutes to find its neighbours. It finds them sooner in
     short sequences, with more targets, in many small updates, and with initial weights that let distances matter at
-    once. Chosen on held-out reviews: docs/results.md."""
+    once. Chosen on held-out reviews: docs/log.md."""
     model = XLNetConfig(0, layers, width, heads, 256, memory=64, init_std=round(width**-0.5, 2))
     size = short_two_sided_size(model, TokenizerConfig("unigram", pieces), PermutationConfig(predicted=2, length=0.25))
     return replace(size, pretraining=replace(size.pretraining, batch_size=8))
