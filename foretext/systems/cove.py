@@ -13,10 +13,10 @@ From the released code, where the paper is silent
 
 Deviations
     The loss is the mean per target word. The released code divides by the sentences of a batch, so its rate of 1
-    corresponds to a rate of about a sentence's length here. Task models have one biLSTM and pooling for single sentences,
-    and the biattentive network for pairs; the paper uses that network for both. Tags have a biLSTM and a CRF. The
-    biattentive network has layer norm instead of the batch norm in the paper's maxout network, so that a row's scores
-    do not depend on the other rows of its batch, and the last of its three layers is linear
+    corresponds to a rate of about a sentence's length here. Task models have one biLSTM and pooling for single
+    sentences, and the biattentive network for pairs; the paper uses that network for both. Tags have a biLSTM and a
+    CRF. The biattentive network has layer norm instead of the batch norm in the paper's maxout network, so that a row's
+    scores do not depend on the other rows of its batch, and the last of its three layers is linear
     (`nn/task_models/sentence_models.py`). A word is looked up as written, then in lower case. Lines are split by our
     rules, since Moses' and CoreNLP's tokenizers are other programs. Targets keep their case (`objective.lower` changes
     that) and their spacing, so that translations are whole lines, on which sacrebleu computes BLEU. A step's pairs have
