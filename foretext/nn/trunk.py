@@ -18,9 +18,9 @@ Averaging: an exponential moving average of the weights, which predicts better t
 
     a_n = d_n · a_{n−1} + (1 − d_n) · w_n,   a_0 = w_0,   d_n = min(decay, n / (9 + n))
 
-The decay grows to its final value: with .998 from the start, the initial random weights would still make up a seventh
-of the average after a thousand updates. (n counts updates from 1; d_n is TensorFlow's rule for averages that start
-early.) Buffers are not averaged.
+The decay grows to its value: with .998 from the start, the first values, which were drawn, would still have a seventh
+of the say after a thousand updates. (n counts updates from 1; d_n is TensorFlow's rule for averages that begin early.)
+Buffers are not averaged: they are as they are.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ COUNT = "updates"
 
 
 def decay_at(decay: float, update: int) -> float:
-    """For the update with this number, from 1."""
+    """Of the update with this number, from 1."""
     assert update >= 1
     return min(decay, update / (9.0 + update))
 
@@ -365,7 +365,7 @@ class AveragedWeights:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Inside the block the model has the averaged weights; afterwards its own again, even after an exception."""
+        """Inside, the model has the averaged weights; afterwards its own, whatever happened."""
         self._swap()
         try:
             yield

@@ -1,22 +1,20 @@
 """The protocol that pre-training objectives and labelled tasks share.
 
-An objective says which examples it learns from and in which order, makes them into a `Batch` (all corruption and input
-transformation happens there, drawn from generators made of seed, epoch and index), owns its head, calls the trunk, and
-returns named *(sum, count)* losses. The loop knows nothing else.
+An objective defines its examples and their order, and makes them into a `Batch`; all corruption and input
+transformation happens there, drawn from generators made of seed, epoch and index. It owns its head, calls the trunk,
+and returns named *(sum, count)* losses. The loop knows nothing else.
 
-What can be asked of a trained one (scores of tokens, blanks, going on with a text, translations) it says itself, by
+A trained objective also defines what it can be asked (scores of tokens, blanks, continuing a text, translations), by
 methods whose defaults say that it cannot. So scoring, writing and fine-tuning know no objective by name.
 
-Short sequences first: how long examples are in each part of the budget.
-
-A model that is asked about places first has to find out where its neighbours are, which it does sooner, and cheaper, in
-short sequences. BERT's paper has one such stage; here lengths may also double from it on until they are whole.
+Short sequences first: `growing_lengths` gives the length of examples in each part of the budget. A model with position
+queries must first find out where its neighbours are, which is faster and cheaper with short sequences. BERT's paper has
+one such stage; here lengths may also double from it on until they are full.
 
 The causal language model: maximise Σ log P(u_i | u_{i-k} … u_{i-1}) (GPT's L1).
 
-An example is a window of consecutive token ids; each id but the first is a target. Right to left is the same
-objective over the reversed window, so a model of one direction differs from the other in nothing but the order in
-which it reads.
+An example is a window of consecutive token ids; each id except the first is a target. Right to left is the same
+objective over the reversed window, so models of the two directions differ only in the order of reading.
 """
 
 from __future__ import annotations
@@ -40,40 +38,41 @@ from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.words.word_list import TextKnowledge, WordList
 
 Direction = Literal["forward", "backward"]
-# How a text is scored: each token from those before it; likewise, by that one of the orders that it was trained on;
-# from those before it and from those after it, apart; each masked alone; or it predicts no tokens of a text.
+# How a text is scored. in turn: each token from those before it; in one order: the same, with one of the orders that it
+# was trained on; both ways: separately from those before it and from those after it; by blanks: each masked alone; not
+# at all: it predicts no tokens of a text.
 Scored = Literal["in turn", "in one order", "both ways", "by blanks", "not at all"]
 
 
 class ObjectiveConfig(Protocol):
-    """[objective] of a run: a frozen dataclass beside the objective that it is of."""
+    """[objective] of a run: a frozen dataclass beside its objective."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def check(self) -> None:
-        """UserError if nothing can be learned so."""
+        """UserError for settings that cannot be trained with."""
 
 
 def shaping(config: ObjectiveConfig) -> tuple[str, ...]:
-    """The keys that the weights of an objective's head follow from: none, unless its configuration names some."""
+    """The keys that decide the shape of the head's weights: none, unless the configuration names some."""
     return getattr(config, "shapes", ())
 
 
 @dataclass(frozen=True)
 class Draw:
-    """Where the random numbers of a batch come from: one generator for each example, whatever batch it is in."""
+    """The random numbers of a batch: one generator per example, whatever batch it is in."""
 
     seed: int
     epoch: int
     indices: tuple[int, ...]
 
     def generator(self, number: int) -> np.random.Generator:
-        """For the example at place `number` of the batch."""
+        """For the example at position `number` of the batch."""
         return np.random.default_rng([self.seed, self.epoch, self.indices[number]])
 
 
 class Examples(Protocol):
-    """What an objective is trained on: `example` is a pure function."""
+    """The training examples of an objective; `example` is a pure function."""
 
     def __len__(self) -> int: ...
 
@@ -81,21 +80,22 @@ class Examples(Protocol):
 
 
 class Stock(Examples, Protocol):
-    """All that a task learns from, before it is put in order."""
+    """All that a task learns from, before it is ordered."""
 
     @property
     def rows(self) -> Iterable[Any]:
         """All examples."""
 
     def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
-        """The tokens of an epoch in steps of each kind, beside a step of that kind."""
+        """The tokens of an epoch in steps of each kind, and an example step of that kind."""
 
     def beside(self, others: Mapping[str, str]) -> list[tuple[str, str]]:
-        """For a plan: what is learned from beside the rows. `others`: what the configuration says of other tasks."""
+        """For the plan: what is learned from besides the rows. `others`: what the configuration says about other
+        tasks."""
 
 
 class ListedExamples:
-    """`Stock` of a list."""
+    """A `Stock` from a list."""
 
     def __init__(self, rows: Sequence[Any]) -> None:
         self.rows = rows
@@ -107,7 +107,7 @@ class ListedExamples:
         return self.rows[index]
 
     def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
-        """The tokens of an epoch, beside a step that is like all of its steps."""
+        """The tokens of an epoch, and an example step, since all its steps are alike."""
         return [(0, sum(row.tokens for row in self.rows))]
 
     def beside(self, others: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -117,48 +117,48 @@ class ListedExamples:
 class Objective(nn.Module):
     """Base of all objectives and tasks; see the module docstring.
 
-    One that `carries_state` gets back, as `state`, what it returned in `Outcome.state` for the micro-batch of the same
-    number in the step before (None at the start of an epoch), detached and kept in checkpoints: a tensor, or tuples and
-    dictionaries of them. Its examples come in streams: row i of a step goes on where row i of the step before ended.
+    If it `carries_state`, it gets back as `state` what it returned in `Outcome.state` for the same micro-batch number
+    in the previous step (None at the start of an epoch). The state is detached and saved in checkpoints: a tensor, or
+    tuples and dictionaries of them. The examples come in streams: row i of a step continues row i of the previous step.
     """
 
     weights: dict[str, float]
     carries_state: bool = False
     direction: Direction = "forward"
-    norms_rows: bool = False  # whether rows that are read together change each other's loss: batch norm
-    perplexity: tuple[str, ...] = ()  # the losses, in nats a token, whose mean's exponential is a perplexity
-    average: float = 0.0  # decay of the averaged weights that are evaluated and kept; 0: the last ones are
+    norms_rows: bool = False  # whether the rows of a micro-batch affect each other's loss (batch norm)
+    perplexity: tuple[str, ...] = ()  # the losses, in nats per token, whose mean's exponential is a perplexity
+    average: float = 0.0  # decay of the averaged weights that are evaluated and saved; 0: the last weights are
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
-        """Examples of unlabelled text: windows, unless an objective needs something else."""
+        """Examples from unlabelled text: windows, unless an objective needs something else."""
         return Windows(shards, context, seed)
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
-        """How long examples are: (part of the budget that is spent when it ends, tokens), one after the other."""
+        """The lengths of examples, in order: (share of the budget at which it ends, tokens)."""
         return [(1.0, context)]
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
-        """Which examples a step sees: of those that `examples` gave."""
+        """Which of the `examples` each step sees."""
         if self.carries_state:
             return StreamOrder(len(examples), batch_size, backward=self.direction == "backward")
         return Order(len(examples), batch_size, seed)
 
     def usual_length(self, examples: Examples, context: int) -> int:
-        """About how many tokens one of the examples has that `examples` gave for this context."""
+        """About how many tokens one of the `examples` for this context has."""
         return context
 
     def make(self, examples: Sequence[Any], draw: Draw | None = None) -> Batch:
-        """`draw` None: nothing is to be drawn, as where only scores are wanted."""
+        """`draw` None: nothing is random, as for scoring."""
         raise NotImplementedError
 
     def begin_step(self, step: int, progress: float) -> None:
-        """What all micro-batches of a step share, as how a step is split may not change it: draws from torch's
-        generator, and weights that depend on the number of the step or on the spent part of the budget. The loop calls
-        it before each step."""
+        """What all micro-batches of a step share, so that splitting a step changes nothing: draws from torch's
+        generator, and weights that depend on the step number or the spent share of the budget. The loop calls it before
+        each step."""
 
     def counts(self, batch: Batch) -> dict[str, float]:
-        """What each loss of this batch will be divided by, known before the forward pass: the number of targets, of an
-        objective with one loss."""
+        """What each loss of this batch will be divided by, known before the forward pass: for an objective with one
+        loss, the number of targets."""
         assert batch.targets_BT is not None
         return {next(iter(self.weights)): float((batch.targets_BT != IGNORE).sum())}
 
@@ -168,55 +168,56 @@ class Objective(nn.Module):
     # -- what can be asked of one that was pre-trained
 
     scored: ClassVar[Scored] = "in turn"
-    lacks: ClassVar[str] = "its softmax"  # what weights from elsewhere may come without, and is then drawn
+    lacks: ClassVar[str] = "its softmax"  # the part that imported weights may lack, and that is then drawn
 
     def ids(self, tokenizer: Tokenizer) -> int:
-        """How many different ids its token shards may have."""
+        """How many different ids its token shards may contain."""
         return tokenizer.size
 
     def output_layer(self, trunk: Trunk) -> OutputLayer:
-        """What tells tokens from the trunk's states: [N, D] → [N, V]."""
+        """Predicts tokens from the trunk's states: [N, D] → [N, V]."""
         return trunk.output_layer()
 
     def logits(self, trunk: Trunk, ids_1T: Tensor, direction: Direction = "forward") -> Tensor:
-        """At each place the scores of the token that is told there, [T, V]: the next, or the one that stands there."""
+        """At each position the logits of the token predicted there, [T, V]: the next one, or the one at that
+        position."""
         return self.output_layer(trunk).logits(self.told_from(trunk, Batch(ids_1T))[0])
 
     def told_from(self, trunk: Trunk, batch: Batch) -> Tensor:
-        """The states that tokens are told from: [B, T, D]."""
+        """The states that tokens are predicted from: [B, T, D]."""
         return trunk(batch).top
 
     def reader(self, trunk: Trunk, context: int, direction: Direction) -> Trunk | None:
-        """The trunk as one that goes on with a text, where it is not that itself; None: it is, if its system is
-        causal."""
+        """A trunk that continues a text, if it is not the objective's own trunk; None: it is that trunk, if the system
+        is causal."""
         return None
 
     def text_vectors(self, trunk: Trunk, texts: Sequence[np.ndarray]) -> np.ndarray | None:
-        """A vector of each text, given as ids, [texts, width]; None: the mean of its states."""
+        """A vector for each text, given as ids, [texts, width]; None: the mean of its states."""
         return None
 
     def word_rows(self, trunk: Trunk) -> tuple[np.ndarray, np.ndarray] | None:
-        """The ids of words that have a vector of their own, whatever stands beside them, the most frequent first, and
-        these vectors [words, width]; None: a word's depends on its text."""
+        """The ids of words with a vector that does not depend on context, most frequent first, and these vectors
+        [words, width]; None: vectors depend on the text."""
         return None
 
     def blank(self) -> int:
-        """The token that stands for a blank."""
+        """The token that marks a blank."""
         raise NotImplementedError(f"{type(self).__name__} fills no blanks")
 
     def blank_states(
         self, trunk: Trunk, rows: Sequence[Sequence[int]], places: Sequence[Sequence[int]], segments: Sequence[int] = ()
     ) -> Tensor:
-        """What the tokens at these places of each row, which are blanks, are told from: [N, D], row after row.
-        `segments`: of the tokens of a single row, where they are not all of the first."""
+        """The states that predict the blanks at these positions of each row: [N, D], row after row. `segments`: of the
+        tokens of a single row, if there is more than one."""
         raise NotImplementedError(f"{type(self).__name__} fills no blanks")
 
     def translator(self) -> Translator | None:
-        """Itself, if it was trained to translate."""
+        """The objective itself, if it was trained to translate."""
         return None
 
     def softmax_words(self) -> int:
-        """How many words its own softmax tells apart, where it is not the trunk's (`System.softmax_apart`)."""
+        """The vocabulary of its own softmax, if it does not use the trunk's (`System.softmax_apart`)."""
         raise NotImplementedError(f"{type(self).__name__} has no softmax of its own")
 
     def give_softmax(self, trunk: Trunk) -> None:
@@ -224,19 +225,19 @@ class Objective(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} has no softmax of its own")
 
     def knowledge(self, trunk: Trunk, tokenizer: Tokenizer) -> TextKnowledge | None:
-        """What it knows of whole words, for views of rows; None: it has no vectors of words."""
+        """What it knows of whole words, for views of rows; None: it has no word vectors."""
         return None
 
     # -- what is asked of a task
 
-    pools: ClassVar[bool] = False  # whether one state speaks for each sequence that the layout makes of a row
+    pools: ClassVar[bool] = False  # whether one state represents each sequence that the layout makes of a row
 
     def check(self, trunk: Trunk) -> None:
-        """UserError if it would read of the trunk what that does not have."""
+        """UserError if it would read something that the trunk does not have."""
 
     def stock(self, tasks: Sequence[Sequence[Any]], text: Sequence[tuple[np.ndarray, np.ndarray]] = ()) -> Stock:
-        """What is learned from: the examples of the task, and those of others and of unlabelled text (ids, and which of
-        them begin a word) for a task that learns from these too."""
+        """What is learned from: the examples of the task and, for a task that uses them, those of other tasks and of
+        unlabelled text (ids, and which of them begin a word)."""
         return ListedExamples(tasks[0])
 
     def fit_head(
@@ -247,20 +248,20 @@ class Objective(nn.Module):
         seed: int,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """Fits the head to the states as they are before anything learns (`transfer.head` "probe")."""
+        """Fits the head to the states before training (`transfer.head` "probe")."""
         raise NotImplementedError(f"{type(self).__name__} has no head to fit")
 
     def meet(self, examples: Sequence[Any]) -> None:
-        """What will be learned from, once before training, for a task that counts something in it. What it
-        counts is a buffer, which is saved with the weights: a run that goes on has it already."""
+        """Called once before training with all examples, for a task that counts something in them. The counts are
+        buffers, saved with the weights, so a resumed run has them already."""
 
     def put_vectors(self, matrix_VE: np.ndarray) -> None:
-        """Vectors of the vocabulary's words that are read beside the trunk's states, for a task that has a place for
-        them (`transfer.reader.given`)."""
+        """Word vectors to read beside the trunk's states, for a task that has a place for them
+        (`transfer.reader.given`)."""
         raise NotImplementedError(f"{type(self).__name__} reads no vectors beside the trunk")
 
     def learned_tokens(self, example: Any) -> int:
-        """How many of an example's tokens the backward pass goes through, all of which need memory."""
+        """How many of an example's tokens the backward pass goes through; all of these need memory."""
         return int(example.tokens)
 
 
@@ -271,27 +272,27 @@ class Translator(Objective):
 
     @property
     def words(self) -> WordList:
-        """What translations are made of."""
+        """The words that translations are made of."""
         raise NotImplementedError
 
     def pair(self, source: np.ndarray, target: np.ndarray) -> Any:
-        """An example, of the ids of a source, and of its translation with the end."""
+        """An example, from the ids of a source, and of its translation including the end."""
         raise NotImplementedError
 
     def pairs_in(self, source: str | Path, target: str | Path, errors: str) -> tuple[list[Any], list[str]]:
-        """All pairs of two files, as examples, and the translations as they stand there."""
+        """All pairs of two files as examples, and the translations as in the file."""
         raise NotImplementedError
 
     def start(self, trunk: Trunk, batch: Batch) -> Any:
-        """The sources read, and the decoder before its first word."""
+        """Reads the sources; the decoder's state before its first word."""
         raise NotImplementedError
 
     def decode_step(self, ids_B: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """Logits [B, V] of the word after these, and the state with them read."""
+        """Logits [B, V] of the word after these, and the next state."""
         raise NotImplementedError
 
     def attention(self, trunk: Trunk, batch: Batch) -> Tensor:
-        """[B, T, S]: where the decoder looks for each target word, those before it told; zeros at padding."""
+        """[B, T, S]: where the decoder attends for each target word, given those before it; zeros at padding."""
         raise NotImplementedError
 
 
@@ -300,11 +301,11 @@ class Translator(Objective):
 
 @dataclass(frozen=True, kw_only=True)
 class GrowingConfig:
-    """The keys of [objective] that say so, of each objective whose sequences may grow."""
+    """Keys of [objective] that every objective with growing sequences has."""
 
-    early: float = 0.0  # part of the budget in which sequences are shorter than later
-    early_length: float = 0.25  # of the later length, that they have in it
-    grown: float = 0.0  # part of the budget after which they have the full length; from `early` on, lengths double
+    early: float = 0.0  # share of the budget in which sequences are shorter
+    early_length: float = 0.25  # their length then, as a share of the full length
+    grown: float = 0.0  # share of the budget after which they have full length; from `early` on, lengths double
 
     def check(self) -> None:
         check_range("objective", self, "at least 0 and below 1", "early", "grown")
@@ -312,8 +313,7 @@ class GrowingConfig:
 
 
 def growing_lengths(config: GrowingConfig, whole: int, least: int) -> list[tuple[float, int]]:
-    """(part of the budget that is spent when it ends, tokens), one after the other; no sequence is shorter than
-    `least`."""
+    """(share of the budget at which it ends, tokens), in order; no sequence is shorter than `least`."""
     shortest = max(least, round(config.early_length * whole))
     if not config.early or shortest >= whole:
         return [(1.0, whole)]
@@ -347,7 +347,7 @@ class CausalObjective(Objective):
         self.weights = {"lm": 1.0}
 
     def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
-        """Windows (shorter ones are padded) into inputs and shifted targets."""
+        """Windows (shorter ones are padded) as inputs and shifted targets."""
         ids, real = padded([window[:: 1 if self.direction == "forward" else -1] for window in examples])
         targets = ids[:, 1:].masked_fill(~real[:, 1:], IGNORE)
         return Batch(ids[:, :-1].contiguous(), None if bool(real.all()) else real[:, 1:], targets_BT=targets)
@@ -357,13 +357,13 @@ class CausalObjective(Objective):
         return Outcome({"lm": self.lm_loss(trunk, batch, hidden.top)}, hidden.state)
 
     def lm_loss(self, trunk: Trunk, batch: Batch, top_BTD: Tensor) -> LossSum:
-        """Of the targets, each told from its state."""
+        """The loss of the targets, each predicted from its state."""
         states_ND, targets_N = asked(batch, top_BTD)
         return LossSum(trunk.output_layer().loss(states_ND, targets_N), float(len(targets_N)))
 
 
 def asked(batch: Batch, top_BTD: Tensor) -> tuple[Tensor, Tensor]:
-    """The states of the places that are asked for a token, and these tokens."""
+    """The states at positions with targets, and these targets."""
     assert batch.targets_BT is not None
     states_ND, targets_N = top_BTD.flatten(0, 1), batch.targets_BT.reshape(-1)
     places = (targets_N != IGNORE).nonzero().squeeze(1)

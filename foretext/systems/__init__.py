@@ -1,4 +1,4 @@
-"""One file a paper; this dictionary names them all."""
+"""One file per paper; this dictionary lists them all."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SYSTEMS: dict[str, System] = {
 def system_named(name: str) -> System:
     if name == VIEWS_ALONE:
         raise UserError(
-            "views are learned of text and labelled rows in one command: foretext finetune ROWS --system views "
+            "views are learned from text and labelled rows in one command: foretext finetune ROWS --system views "
             "--text TEXT --task …; use that, or name another system"
         )
     if name not in SYSTEMS:

@@ -9,7 +9,7 @@ Followed
     3,125 updates of warm-up, then linear to 0. Fine-tuning as BERT's: `[CLS] A [SEP] B [SEP]`, pooled `[CLS]`.
 
 Deviations
-    Where sentences end is told by their last sign; a stretch of text without two of them is cut between words. A run of
+    Sentence ends are recognised by punctuation; a stretch of text without two sentences is cut between words. A run of
     words that goes beyond the 15 % is shortened. Random pieces are never special ones. LAMB corrects its bias, as its
     paper does and the released code does not. `tiny` and `small` are not the paper's: see `systems/base.py`; they stay
     longer with shorter sequences than the other masked systems.
@@ -47,8 +47,8 @@ def _shape(layers: int, width: int, heads: int, context: int, embedding: int) ->
 
 
 def _short(shape: EncoderConfig, pieces: int) -> Size:
-    """Half of the budget on 16 tokens. Through a narrow embedding the blocks take long to find which token is next to
-    which; among so few places they find it, and keep it when sequences grow."""
+    """Half of the budget uses 16 tokens. Through a narrow embedding, the blocks take long to find out which tokens are
+    adjacent; with so few positions they find it, and keep it when sequences grow."""
     size = short_masked_size(shape, TokenizerConfig("unigram", pieces), MASKING)
     return replace(size, objective=replace(size.objective, early=0.5, early_length=0.0625, grown=0.8))
 
@@ -141,7 +141,7 @@ ALBERT = System(
     paper="Lan et al. 2019, ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
     base="transformer encoder, post-norm, one block for all layers, factorised embedding",
     objective="masked language model on n-grams, sentence order",
-    direction="both at once",
+    direction="bidirectional",
     tokenizer="unigram (SentencePiece)",
     transfer="fine-tune everything: [CLS] through the pooler for texts, each token's state for tags and spans",
     specials=(),

@@ -1,28 +1,29 @@
 """CoVe: "Learned in Translation: Contextualized Word Vectors" (McCann, Bradbury, Xiong, Socher, 2017).
 
 Followed
-    Encoder: two bidirectional LSTM layers of 300 cells a direction over fixed GloVe vectors of 300, words without one
-    as zeros. Decoder: two LSTM layers of 600 with input feeding, attention and the output layer as in the paper's
-    equations, dropout .2. Training: translation with the right words told, SGD from 1, halved every epoch after the
-    validation perplexity has first risen (`training.schedule=halving`). Afterwards the decoder goes: a task model reads
-    [GloVe(x); CoVe(x)].
+    Encoder: two bidirectional LSTM layers of 300 cells per direction over fixed GloVe vectors of 300; words without a
+    vector have zeros. Decoder: two LSTM layers of 600 with input feeding, attention and the output layer as in the
+    paper's equations, dropout .2. Training: translation with teacher forcing, SGD from 1, halved every epoch once the
+    validation perplexity has risen (`training.schedule=halving`). Afterwards the decoder is discarded: a task model
+    reads [GloVe(x); CoVe(x)].
 
 From the released code, where the paper is silent
-    The decoder begins with the encoder's last states; everything starts uniform in ±.1; gradients are clipped at norm
-    5; 64 pairs a step; pairs of more than 75 words are left out (WMT'17); target vectors of 300, 50,000 target words.
+    The decoder starts from the encoder's last states; all weights start uniform in ±.1; gradients are clipped at norm
+    5; 64 pairs per step; pairs of more than 75 words are left out (WMT'17); target vectors of 300, 50,000 target words.
 
 Deviations
-    The loss is a target word's mean, where the released code divides by the sentences of a batch: its rate of 1 is here
-    about a sentence's length times as much. Task models have one biLSTM and its pooling, or the biattentive network for
-    pairs, where the paper has that for single sentences too; tags a biLSTM and a CRF. The biattentive network has layer
-    norm where the paper's maxout network has batch norm, so that a row's scores do not depend on the other rows of its
-    batch, and the last of its three layers is linear (`nn/task_models/sentence_models.py`). A word is looked up as it
-    is written, then in lower case. Lines are split by our rules: Moses' and CoreNLP's tokenizers are other programs;
-    targets keep their case (`objective.lower` changes that) and their spacing, so that translations are whole lines and
-    BLEU is sacrebleu's of these. A step's pairs are of like length, drawn anew each epoch; the released code keeps its
-    batches and shuffles them. There are no character n-gram vectors. The vocabulary is the sources' words that have a
-    vector and the first words of the vectors' file, as many as [tokenizer] says: what a task reads besides is unknown,
-    where the paper has all of GloVe's words. `tiny` and `small` are not the paper's: Adam, and narrower.
+    The loss is the mean per target word. The released code divides by the sentences of a batch, so its rate of 1
+    corresponds to a rate of about a sentence's length here. Task models have one biLSTM and pooling for single
+    sentences, and the biattentive network for pairs; the paper uses that network for both. Tags have a biLSTM and a
+    CRF. The biattentive network has layer norm instead of the batch norm in the paper's maxout network, so that a row's
+    scores do not depend on the other rows of its batch, and the last of its three layers is linear
+    (`nn/task_models/sentence_models.py`). A word is looked up as written, then in lower case. Lines are split by our
+    rules, since Moses' and CoreNLP's tokenizers are other programs. Targets keep their case (`objective.lower` changes
+    that) and their spacing, so that translations are whole lines, on which sacrebleu computes BLEU. A step's pairs have
+    similar length and are drawn anew each epoch; the released code keeps its batches and shuffles them. There are no
+    character n-gram vectors. The vocabulary has the source's words with a vector and the first words of the vector
+    file, as many as [tokenizer] says; other words of a task are unknown, while the paper has all of GloVe's words.
+    `tiny` and `small` are not the paper's: Adam, and narrower.
 """
 
 from __future__ import annotations
@@ -92,9 +93,9 @@ COVE = System(
     paper="McCann et al. 2017, Learned in Translation: Contextualized Word Vectors",
     base="two bidirectional LSTM layers over fixed word vectors",
     objective="translation, by a decoder with attention",
-    direction="both, each by itself",
-    tokenizer="whole words that have a vector",
-    transfer="frozen features: the words' vectors and states into a task model",
+    direction="both, separately",
+    tokenizer="whole words with a vector",
+    transfer="frozen features: the words' vectors and states, read by a task model",
     specials=(),
     sizes=SIZES,
     config=CoveConfig,

@@ -2,34 +2,35 @@
 
 Followed
     Encoder: word vectors and a convolution over characters, two bidirectional LSTM layers. Modules: the primary reads
-    both layers, softmax(U relu(W [h₁; h₂]) + b); of tagging the four auxiliary views forward →h₁(t), backward ←h₁(t),
-    future →h₁(t − 1), past ←h₁(t + 1). Labelled and unlabelled batches in turn; on unlabelled ones the primary's
-    prediction, without dropout and as a constant, is what the views of all tasks are pulled to (KL), so that only views
-    and first layer learn from it. Several tasks share the encoder, a labelled batch is of one. Averaged weights
-    predict. Labels are smoothed.
+    both layers, softmax(U relu(W [h₁; h₂]) + b). Tagging has four auxiliary views: forward →h₁(t), backward ←h₁(t),
+    future →h₁(t − 1), past ←h₁(t + 1). Labelled and unlabelled batches alternate. On unlabelled ones the views of all
+    tasks are pulled towards the primary's prediction (KL), which is computed without dropout and is a constant, so only
+    the views and the first layer learn. Several tasks share the encoder; a labelled batch has one task. Averaged
+    weights predict. Labels are smoothed.
 
 From the released code, where the paper is silent
-    1024 and 512 cells, projected to 512; characters: 50 numbers, 100 filters of 2, 3 and 4 each; dropout .5 on labelled
-    and .2 on unlabelled text, on the words' vectors, characters and what each layer gives; smoothing .1; average of
-    .998; words in lower case with digits as 0, vectors that go on learning, times a scale that is learned; a begin and
-    an end round each sentence; the future view is not asked about the first word, the past one not about the last; a
-    task's share of the batches goes by the root of its size; sentences of up to 100 words; 64 a step; SGD with momentum
-    .9 at .5, 5,000 steps of warm-up, then 1 / (1 + .005 √step) (`training.schedule=root`), gradients clipped at norm 1.
+    1024 and 512 cells, projected to 512; character vectors of 50, 100 filters each of widths 2, 3 and 4; dropout .5 on
+    labelled and .2 on unlabelled text, on word vectors, character features and the output of each layer; smoothing .1;
+    average of .998; words in lower case with digits as 0, vectors that are trained, with a learned scale; a begin and
+    an end token around each sentence; the future view makes no prediction for the first word, nor the past view for the
+    last; a task's share of the batches is proportional to the root of its size; sentences of up to 100 words; 64 per
+    step; SGD with momentum .9 at .5, 5,000 steps of warm-up, then 1 / (1 + .005 √step) (`training.schedule=root`),
+    gradients clipped at norm 1.
 
 Deviations
     Whole sentences (`kind="sentence"`: maxima over the words, views forward and backward) are our extension; parsing
-    and translation are left out. The released code has a fifth view, full, which the paper does not name: it is off
-    (`objective.views`). The second layer, which its projection would not make narrower, has none. Shares of tasks are
-    exact in each epoch where the released code draws each batch's task. Characters are UTF-8 bytes. The average's decay
-    begins small. All sentences of a step count alike; the released code puts fewer long ones into a batch. Tags are
-    learned as IOB2, not as IOBES. Words are split as BERT splits them, labelled ones too, whose tag is then told at
-    their first part, and the past view reads from the next word's first part on; a begin and an end are one border.
-    Words that labelled rows have once are read as unknown half of the time in training, so that a vector for unknown
-    words is learned. Vectors are drawn unless a file or a word2vec run is given (`--vectors`), where the released
-    code starts with GloVe's.
-    `tiny` and `small` are not the paper's: Adam, narrower, and the views' losses come in over the first steps
-    (`objective.ramp`; at the latest over .65 of a run): in a run of minutes the views would spend much of it learning
-    what the primary does not know.
+    and translation are left out. The released code has a fifth view, full, which the paper does not mention; it is off
+    (`objective.views`). The second layer has no projection, which would not make it narrower. Tasks have exact shares
+    in each epoch; the released code draws each batch's task. Characters are UTF-8 bytes. The average's decay starts
+    small. All sentences of a step count equally; the released code puts fewer long ones into a batch. Tags are learned
+    as IOB2, not as IOBES. Words are split as in BERT, labelled ones too; a split word's tag is predicted at its first
+    part, and the past view reads from the next word's first part on. The begin and end tokens are the same border
+    token. Words that occur once in the labelled rows are read as unknown half of the time in training, so that the
+    unknown vector is trained. Word vectors start random unless a file or a word2vec run is given (`--vectors`); the
+    released code starts with GloVe's.
+    `tiny` and `small` are not the paper's: Adam, narrower, and the weight of the views' losses rises over the first
+    steps (`objective.ramp`; at most over .65 of a run). Otherwise, in a run of minutes, the views would spend much of
+    it learning from a primary that knows nothing yet.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def build_trunk(parts: TrunkParts) -> CvtEncoder:
 
 
 def build_objective(parts: ObjectiveParts) -> Objective:
-    raise UserError("cvt is not pre-trained: it learns a task from labelled rows and unlabelled text at once")
+    raise UserError("cvt is not pre-trained: it learns a task from labelled rows and unlabelled text together")
 
 
 def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
@@ -134,10 +135,10 @@ CVT = System(
     name="cvt",
     paper="Clark et al. 2018, Semi-Supervised Sequence Modeling with Cross-View Training",
     base="two bidirectional LSTM layers over words and their characters",
-    objective="the task's labels; views that see less agree with the whole on unlabelled text",
-    direction="both, each by itself",
-    tokenizer="words, read by their characters too",
-    transfer="none: labelled rows and unlabelled text in turn, averaged weights",
+    objective="the task's labels; on unlabelled text, views that see less learn to agree with the full view",
+    direction="both, separately",
+    tokenizer="words, also read by their characters",
+    transfer="none: labelled rows and unlabelled text alternate, averaged weights",
     specials=(),
     sizes=SIZES,
     config=CvtConfig,

@@ -1,37 +1,37 @@
 """ELMo: "Deep contextualized word representations" (Peters, Neumann, Iyyer, Gardner, Clark, Lee, Zettlemoyer, 2018).
 
 Followed
-    Trunk: words by their characters (bytes, 50 a word), convolutions of 1 to 7 characters with 2,048 filters in all,
-    two highways, a projection; two layers of LSTM a direction with a residual between them. Language model: each word
-    from those before it and from those after it, both at once, with one character encoder and one softmax for both;
-    their losses count alike; either direction writes and scores text by itself (`objectives/bidirectional.py`).
-    Transfer: the language model learns no more, a task model reads γ Σ s_l h_l of all layers
-    (`nn/task_models/sentence_models.py`). `paper`:
-    4,096 cells projected to 512, dropout .1; the task model has the shape of the tagger of names: two biLSTM layers of
-    200 cells, over vectors, the mixture and 128 filters of three characters.
+    Trunk: words by their characters (bytes, 50 per word), convolutions of 1 to 7 characters with 2,048 filters in all,
+    two highways, a projection; two LSTM layers per direction with a residual between them. Language model: each word
+    from those before it and, separately, from those after it, with one character encoder and one softmax for both;
+    their losses have equal weight; either direction can write and score text by itself (`objectives/bidirectional.py`).
+    Transfer: the language model is frozen, and a task model reads γ Σ s_l h_l over all layers
+    (`nn/task_models/sentence_models.py`). `paper`: 4,096 cells projected to 512, dropout .1; the task model has the
+    shape of the name tagger: two biLSTM layers of 200 cells, over vectors, the mixture and 128 filters of three
+    characters.
 
 From the released code, where the paper is silent
-    Cells and states within ±3; dropout on each layer's input and before the softmax; gradients through 20 words, the
-    state carried on; 8,192 words drawn for each batch to tell the right one from, log-uniformly, and the full softmax
-    for scores; batches of 128 streams; gradients clipped at norm 10; initial values.
+    Cells and states clipped at ±3; dropout on each layer's input and before the softmax; gradients through 20 words,
+    with carried state; 8,192 log-uniform candidates per batch in training, and the full softmax for scores; batches of
+    128 streams; gradients clipped at norm 10; initial values.
 
 Deviations
-    Words are split as BERT splits them (`text/tokenizers/word_vocabulary.py`); what the vocabulary does not have is
-    read as unknown in pre-training, which reads ids, and by its characters everywhere else. `tiny` and `small` read
-    more words than they predict. Any other kind of vocabulary works too: a piece is then read and told as a word is.
-    Documents are joined by one border, `</S>`, where the paper has a begin and an end round each sentence; a text is
-    read between two of it. Imported weights have both borders. The backward direction reads the text from its end, as
-    the forward one does from its beginning, so that the state that it carries is that of the text to the right
-    (`objectives/bidirectional.py`). Tasks and features begin every text with an empty state and read at most
-    `model.reads` tokens of it at once, where the released code carries the state from sentence to sentence when it
-    makes features. The biLM reads the two texts of a pair as one sequence, a border between them, where the paper's
-    tasks have it read each by itself; the task model reads two texts. One shape of task model for all kinds of task.
-    Its vectors are learned with the task, or given (`--vectors`: published ones, or those of a word2vec run), and then
-    do not learn; the paper begins with published ones. Adam where the released code
-    has Adagrad (rate .2). `tiny` and `small` are not the paper's: fewer cells and filters and one highway for minutes
-    on a CPU, more words for the gradients to flow through, no dropout (a short run sees no text twice), layers
-    normalised before they are mixed (after minutes their sizes are far apart), and no vectors of the task's own beside
-    the mixture, whose lowest layer is one. `small` has the cells and the projection of the published small model.
+    Words are split as in BERT (`text/tokenizers/word_vocabulary.py`). A word outside the vocabulary is read as unknown
+    in pre-training, which reads ids, and by its characters everywhere else. `tiny` and `small` read more words than
+    they predict. Any other kind of vocabulary works too: pieces are then read and predicted like words. Documents are
+    separated by one border, `</S>`, while the paper has a begin and an end around each sentence; a text is read between
+    two borders. Imported weights have both kinds of border. The backward direction reads the text from its end, as the
+    forward one does from its beginning, so that its carried state is that of the text to the right
+    (`objectives/bidirectional.py`). Tasks and features start every text with an empty state and read at most
+    `model.reads` tokens of it at once; the released code carries the state from sentence to sentence when it makes
+    features. The biLM reads the two texts of a pair as one sequence with a border between them, while the paper's tasks
+    read each separately; the task model reads two texts. All kinds of task have the same shape of task model. Its
+    vectors are learned with the task, or given and fixed (`--vectors`: published ones, or those of a word2vec run); the
+    paper starts with published ones. Adam instead of the released code's Adagrad (rate .2). `tiny` and `small` are not
+    the paper's: fewer cells and filters and one highway for minutes on a CPU, gradients through more words, no dropout
+    (a short run sees no text twice), layers normalised before the mixture (after minutes their sizes differ widely),
+    and no learned vectors beside the mixture, whose lowest layer serves as such. `small` has the cells and the
+    projection of the published small model.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from foretext.text.words.characters import BEGIN
 
 
 def _frozen(reader: ReaderPlan) -> TransferPlan:
-    """The biLM as it is under a task model of its own."""
+    """The frozen biLM under a task model."""
     return TransferPlan(thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=reader)
 
 
@@ -103,7 +103,7 @@ def build_trunk(parts: TrunkParts) -> BilmTrunk:
 
 
 def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLayout:
-    """`border text border`, a pair as `border a border b border`; the first border is a begin if there is one."""
+    """`border text border`; a pair as `border a border b border`. The first border is a begin token if there is one."""
     border = end_of_document(ids)
     return FramedLayout(ids.get(BEGIN, border), (border,), context, segments=False)
 
@@ -113,9 +113,9 @@ ELMO = System(
     paper="Peters et al. 2018, Deep contextualized word representations",
     base="character convolutions, two projected LSTMs",
     objective="bidirectional language model",
-    direction="both, each by itself",
-    tokenizer="words, read by their characters",
-    transfer="frozen features: a learned mixture of the layers into a task model",
+    direction="both, separately",
+    tokenizer="words, by their characters",
+    transfer="frozen features: a learned mixture of the layers, read by a task model",
     specials=(),
     sizes=SIZES,
     config=BilmTrunkConfig,

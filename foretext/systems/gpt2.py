@@ -100,7 +100,7 @@ GPT2 = System(
     objective="causal language model (L1)",
     direction="left to right, or right to left",
     tokenizer="byte-level BPE",
-    transfer="prompt it, without a gradient; or fine-tune everything GPT's way: L3 = L2 + λ·L1, input transformations",
+    transfer="prompt it, without training; or fine-tune everything like GPT: L3 = L2 + λ·L1, input transformations",
     finetuned=False,
     specials=DelimitedLayout.specials,
     sizes=SIZES,

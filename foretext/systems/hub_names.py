@@ -1,5 +1,5 @@
-"""How a system is written in a Hugging Face folder: tables of names, no code. `interop/hub.py` reads and writes every
-system by its table; a new system adds a table, not a converter."""
+"""A system's representation in a Hugging Face folder: tables of names, no code. `interop/hub.py` reads and writes every
+system with its table; a new system adds a table, not a converter."""
 
 from __future__ import annotations
 
@@ -7,66 +7,67 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-Theirs = str | tuple[str, ...]  # several of theirs, one under the other, are one of ours
-HEAD = "task."  # what our names of the objective's parameters begin with, as in model.safetensors of a run
+Theirs = str | tuple[str, ...]  # several of theirs, concatenated, are one of ours
+HEAD = "task."  # prefix of our names for the objective's parameters, as in a run's model.safetensors
 
 
 @dataclass(frozen=True)
 class HubHead:
-    """The head of a fine-tuned model: which class has it, and where its layers stand there."""
+    """The head of a fine-tuned model: its class, and the names of its layers there."""
 
     model: str  # class in `transformers`
     names: Mapping[str, str]  # the task's parameters, ours → theirs, prefix and all; a bias without a name: `last_bias`
-    pooling: str = ""  # what `transfer.pooling` has to be; empty: it reads every token
+    pooling: str = ""  # the `transfer.pooling` that it needs; empty: it reads every token
     reads: str = ""  # what their head reads, in words
     hidden: bool = False  # whether a tanh layer stands before W_y (`transfer.head=hidden`)
-    without: tuple[str, ...] = ()  # beginnings of the trunk's names, ours, that this class does not have
+    without: tuple[str, ...] = ()  # prefixes of our trunk names that this class does not have
     automatic: bool = True  # whether an automatic class loads it
     settings: Mapping[str, Any] = field(default_factory=dict)  # further keys of config.json
 
 
 @dataclass(frozen=True)
 class HubNames:
-    """Names are given as ours → theirs. A matrix that is `transposed` stands the other way round over there."""
+    """Names are given as ours → theirs. A `transposed` matrix is stored transposed there."""
 
     model_type: str  # in config.json
-    language_model: str  # class in `transformers` with all heads of the pre-training
+    language_model: str  # class in `transformers` with all pre-training heads
     heads: Mapping[str, HubHead]  # kinds of task → their head for it
 
     # Tensors.
-    prefix: str  # before all of their names but those of heads
+    prefix: str  # prefix of all their names except those of heads
     outside: Mapping[str, str]  # parameters outside the blocks
-    block: str  # what their names in a block begin with; {} is its number
+    block: str  # prefix of their names in a block; {} is its number
     inside: Mapping[str, Theirs]  # parameters of a block
-    copies: Mapping[str, str]  # theirs that repeat another → the one of ours that they repeat
-    empty: tuple[str, ...]  # endings of theirs that are no weights: masks, position numbers
+    copies: Mapping[str, str]  # theirs that copy another → our name for the original
+    empty: tuple[str, ...]  # endings of theirs that are not weights: masks, position numbers
 
     # config.json.
     shape: Mapping[str, str]  # fields of our configuration → keys
-    dropouts: tuple[str, ...]  # keys, all of which are our one dropout
-    defaults: Mapping[str, Any]  # keys that may be left out → what they are then
+    dropouts: tuple[str, ...]  # keys that all equal our one dropout
+    defaults: Mapping[str, Any]  # keys that may be missing → their default
     ids: Mapping[str, str]  # keys → what the special token is for whose id they have (`interop/hub_tokenizer.py`)
-    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)  # keys → values that ours has; first: written
+    # keys → values that ours supports; the first is written
+    only: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     worded: Mapping[str, tuple[str, Mapping[str, str]]] = field(default_factory=dict)  # fields → key, theirs → ours
-    unsaid: tuple[str, ...] = ()  # keys that may be null, which says nothing
-    least: Mapping[str, int] = field(default_factory=dict)  # keys → the least number that ours can have
+    unsaid: tuple[str, ...] = ()  # keys that may be null, which means nothing
+    least: Mapping[str, int] = field(default_factory=dict)  # keys → the smallest number that ours supports
     fixed: tuple[str, ...] = ()  # fields of our configuration that must be the system's own: theirs has no other
     after_padding: bool = False  # positions are counted from the padding's id on (RoBERTa)
 
-    # What only some systems have.
-    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ours → what the axes of theirs are: `sizes`
-    transposed: frozenset[str] = frozenset()  # ours, inside a block
-    shared: bool = False  # one block does the work of all layers
+    # Only for some systems.
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ours → the axes of theirs: `sizes`
+    transposed: frozenset[str] = frozenset()  # ours, within a block
+    shared: bool = False  # all layers share one block
     pretraining: Mapping[str, str] = field(default_factory=dict)  # the objective's parameters; theirs have no prefix
-    bare: str = ""  # class without heads, for a model whose objective has none that was trained
-    absent: Mapping[str, str] = field(default_factory=dict)  # beginnings of ours that a folder may lack → what they are
-    ignored: tuple[str, ...] = ()  # beginnings of theirs that ours has no use for
+    bare: str = ""  # class without heads, for a model whose objective has no trained head
+    absent: Mapping[str, str] = field(default_factory=dict)  # prefixes of ours that a folder may lack → what they are
+    ignored: tuple[str, ...] = ()  # prefixes of theirs that ours does not use
     endings: Mapping[str, str] = field(default_factory=dict)  # old endings of theirs → their new ones
-    last_bias: str = ""  # ours: the vector that is added last, before the head reads the state
+    last_bias: str = ""  # ours: the vector that is added last before the head reads the state
 
     # The tokenizer.
-    vocabularies: tuple[str, ...] = ("BPE",)  # kinds of the `tokenizers` library that can be read
-    needs: tuple[str, ...] = ()  # special tokens that it must have
+    vocabularies: tuple[str, ...] = ("BPE",)  # kinds of the `tokenizers` library that are supported
+    needs: tuple[str, ...] = ()  # required special tokens
 
     def names(self, layers: int) -> dict[str, Theirs]:
         """Every parameter of a trunk: our name → theirs, without the prefix."""
@@ -113,7 +114,7 @@ def both(names: Mapping[str, str]) -> dict[str, str]:
 
 # -- OpenAI's ----------------------------------------------------------------------------------------------------------
 
-# GPT and GPT-2 were written by the same hands: inside a block their names agree.
+# GPT and GPT-2 come from the same authors: their names within a block agree.
 OPENAI_BLOCK = both(
     {
         "attention.qkv": "attn.c_attn",
@@ -212,7 +213,7 @@ ENCODER_SHAPE = {
     "epsilon": "layer_norm_eps",
     "init_std": "initializer_range",
 }
-# As `BertConfig` has them.
+# As in `BertConfig`.
 ENCODER_DEFAULTS: dict[str, Any] = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -236,7 +237,7 @@ ENCODER_ONLY: dict[str, tuple[Any, ...]] = {
 }
 ENCODER_EMPTY = ("position_ids", "token_type_ids")
 GELUS = {"gelu": "erf", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
-# Names of a norm's parameters in files that were made of the released ones.
+# Names of a norm's parameters in files converted from the released ones.
 OLD_NORMS = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 MAY_LACK = {
     "pooler.": "pooler",
@@ -247,7 +248,7 @@ OF_LABELS = ("classification", "entailment", "similarity", "regression")
 
 
 def token_heads(name: str, without: tuple[str, ...] = ()) -> dict[str, HubHead]:
-    """Heads that read every token's state; `name` begins the names of their classes."""
+    """Heads that read every token's state; `name` is the prefix of their classes."""
     return {
         "tagging": HubHead(f"{name}ForTokenClassification", both({"head": "classifier"}), without=without),
         "span": HubHead(f"{name}ForQuestionAnswering", both({"head": "qa_outputs"}), without=without),

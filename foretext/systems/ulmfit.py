@@ -49,10 +49,10 @@ from foretext.plan import WAYS, ConcatPoolingConfig
 from foretext.systems.base import Size, StartConfig, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import RunningTextLayout
 
-WAY = WAYS["ulmfit"]  # rates by depth, one layer more an epoch, concatenated pooling, the slanted triangle
+WAY = WAYS["ulmfit"]  # rates by depth, one more layer per epoch, concatenated pooling, the slanted triangle
 START = StartConfig(rate_decay=WAY.transfer.rate_decay)  # of the second stage
 POOLING = ConcatPoolingConfig()
-RATES = {"gpt": 1e-3}  # everything at once; not tuned
+RATES = {"gpt": 1e-3}  # everything from the start; not tuned
 
 
 def _training(rate: float, clip: float, batch_size: int, dropout: float, decay: float = 1e-7) -> TrainingConfig:
@@ -112,11 +112,11 @@ ULMFIT = System(
     name="ulmfit",
     paper="Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Classification",
     base="AWD-LSTM, state carried over streams",
-    objective="causal language model, activations and their steps penalised",
+    objective="causal language model, with penalties on activations and their changes",
     direction="left to right, or right to left",
     tokenizer="WordPiece (paper), byte-level BPE (tiny, small)",
-    transfer="slanted triangular rates, lower by depth, one layer more an epoch (paper; tiny, small: at once); last, "
-    "largest and mean state",
+    transfer="slanted triangular rates, lower by depth, one more layer per epoch (paper; tiny, small: all at once); "
+    "last, maximum and mean state",
     specials=RunningTextLayout.specials,
     sizes=SIZES,
     config=AwdLstmConfig,

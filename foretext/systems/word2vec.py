@@ -4,28 +4,28 @@
 means of vectors as texts (Arora, Liang, Ma, "A Simple but Tough-to-Beat Baseline for Sentence Embeddings", 2017).
 
 Followed
-    CBOW, a word from the mean of those round it, and skip-gram, those round it from a word (`objective.kind`); negative
+    CBOW, a word from the mean of its neighbours, and skip-gram, its neighbours from a word (`objective.kind`); negative
     sampling by counts to the power of .75; frequent words left out at random; windows of a drawn size; plain SGD from
     .025 falling linearly to the end of the budget. Words that occur fewer than five times are left out. LSA: the
     strongest directions of a matrix of documents and weighted terms. SIF: weights a / (a + p(w)), a = .001.
 
 From the released code, where the papers are silent
-    Vectors start uniform in ±.5 / width, those that words are told by at 0. The context's mean, not its sum. The share
+    Vectors start uniform in ±.5 / width, output vectors at 0. The context's mean, not its sum. The share
     of a word that is kept is √(t / f) + t / f; the paper has √(t / f).
 
 Deviations
-    The vectors are learned by gensim's implementation (`text/words/vector_learning.py`), a chunk of text a step. Words
+    The vectors are learned by gensim's implementation (`text/words/vector_learning.py`), one chunk of text per step.
+    Words
     are in lower case, with contractions split and scripts without spaces as characters (`text/words/splitting.py`); the
-    papers' tokens are those of Google's news. No hierarchical softmax, and no phrases. All text is learned from, what
-    the shards hold back for validation too: there is no loss to validate. LSA weighs terms by (1 + log tf) · idf and
+    papers' tokens are those of Google's news. No hierarchical softmax, and no phrases. All text is used for training,
+    including the validation shards: there is no loss to validate. LSA weighs terms by (1 + log tf) · idf and
     has 2-grams, where the paper has words and raw counts (`text/words/latent_semantics.py`). SIF without the removal of
-    the first component (`text/words/latent_semantics.py`). Tasks with a label a row or a word are learned by one head
+    the first component (`text/words/latent_semantics.py`). Tasks with one label per row or word are learned by one head
     over views (`tasks/views/`), spans by the biLSTM that ELMo and CoVe have, over the frozen vectors. `tiny` and
     `small` read the text ten times with CBOW and a window of 10: on few millions of words that is
     what serves tasks best.
 
-What can be asked of word vectors once they are learned: vectors of texts, and the latent semantic analysis that is
-kept beside them. No token is predicted and no text scored.
+A trained run gives vectors of texts and the latent semantic analysis; it predicts no tokens and scores no text.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class StaticObjective(Objective):
         self.weights = {}
 
     def text_vectors(self, trunk: Trunk, texts: Sequence[np.ndarray]) -> np.ndarray | None:
-        """Means of the words' vectors, weighted by how rare they are."""
+        """Means of the words' vectors, with more weight on rare words."""
         assert isinstance(trunk, StaticVectors)
         return sif_means(trunk.matrix(), trunk.counts(), texts)
 
@@ -78,7 +78,7 @@ class StaticObjective(Objective):
 
 
 def lsa_of(trunk: StaticVectors) -> Lsa | None:
-    """The latent semantic analysis that a trunk keeps, if it does."""
+    """The latent semantic analysis stored in a trunk, if there is one."""
     if not trunk.config.lsa_dimensions:
         return None
     tensors = (trunk.lsa_pairs_P, trunk.lsa_idf_T, trunk.lsa_components_TK)
@@ -88,9 +88,9 @@ def lsa_of(trunk: StaticVectors) -> Lsa | None:
 # -- what can be asked of the vectors ----------------------------------------------------------------------------------
 
 
-FEW_DOCUMENTS = 100  # fewer are cut into pieces for LSA, which compares documents
+FEW_DOCUMENTS = 100  # if there are fewer, they are cut into pieces for LSA, which compares documents
 PIECE = 300  # words
-# What LSA may take of a budget in minutes: so many words of text and 300 dimensions in a fifth of a minute.
+# The share of a budget in minutes for LSA: so many words of text and 300 dimensions take a fifth of a minute.
 LSA_WORDS_PER_MINUTE = 3_000_000
 
 
@@ -117,7 +117,7 @@ class VectorLearner(VectorLearning):
             self.counts_V[tokenizer.unknown] = 0
         known = int((self.counts_V > 0).sum())
         refuse_if(
-            known < 2, f"the text has {known} words of the vocabulary, and vectors need two at least; give more text"
+            known < 2, f"the text has {known} words of the vocabulary, but vectors need at least two; give more text"
         )
         self.lsa: Lsa | None = None
         super().__init__(text, tokenizer.end, self.counts_V, settings, model.width, step_words, seed, threads, folder)
@@ -136,19 +136,19 @@ class VectorLearner(VectorLearning):
         return 2 * (2 * 4 * len(self.counts_V) * self.model.width + self._lsa_bytes())
 
     def _lsa_bytes(self) -> int:
-        """About, as the pairs are not known yet: half as many as there are words."""
+        """An estimate, since the pairs are not known yet: half as many as there are words."""
         return 4 * 3 * len(self.counts_V) // 2 * self.settings.lsa
 
     def describe(self) -> list[tuple[str, str]]:
-        own, alike = self.settings, "no two runs are alike; --threads 1 repeats a run"
-        drawn = f"{own.negatives} negatives, window {own.window}, sample {own.sample:g}, {own.epochs} epochs at most"
+        own, alike = self.settings, "no two runs are alike; --threads 1 makes a run reproducible"
+        drawn = f"{own.negatives} negatives, window {own.window}, sample {own.sample:g}, at most {own.epochs} epochs"
         threads = f"{self.threads}: {'the same vectors each time' if self.threads == 1 else alike}"
         return [("learns", f"{own.kind}: {drawn}"), ("threads", threads)]
 
     # -- before the first step
 
     def begin(self, minutes: float | None, progress: Any) -> list[str]:
-        """LSA. Its shape is then part of `model`."""
+        """Computes the LSA. Its shape then becomes part of `model`."""
         wanted = self.settings.lsa
         if not wanted:
             return []
@@ -164,14 +164,14 @@ class VectorLearner(VectorLearning):
             progress=lambda done, total: progress("latent semantic analysis", done, total),
         )
         if self.lsa is None:
-            return ["no LSA: too few words stand in ten documents or more; --set objective.lsa=0 asks for none"]
+            return ["no LSA: too few words occur in at least ten documents; --set objective.lsa=0 turns it off"]
         self.model = dataclasses.replace(self.model, lsa_dimensions=self.lsa.dimensions, lsa_pairs=len(self.lsa.pairs))
         terms = f"{int((self.lsa.idf > 0).sum()):,} words and pairs of words"
-        fewer = "" if self.lsa.dimensions == wanted else f" (of {wanted}: the text has no more)"
+        fewer = "" if self.lsa.dimensions == wanted else f" (not {wanted}: the text has no more)"
         return [f"LSA: {self.lsa.dimensions} dimensions{fewer} over {terms}"]
 
     def _documents(self) -> Iterator[np.ndarray]:
-        """Documents of the text; pieces of them, where they are few."""
+        """The documents of the text; pieces of them if there are few."""
         few = sum(split.documents for split in self.text.manifest.splits.values()) < FEW_DOCUMENTS
         rest = np.zeros(0, dtype=np.int64)
         for start in range(0, len(self.text), 1 << 20):
@@ -186,7 +186,7 @@ class VectorLearner(VectorLearning):
             yield from np.array_split(ids, -(-len(ids) // PIECE)) if few else [ids]
 
     def weights(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """What the trunk has, by its names; and what is carried to the next step."""
+        """The trunk's tensors by name, and the state for the next step."""
         vectors_VD, outputs_VD = self.matrices()
         found = {"vectors": vectors_VD, "counts_V": self.counts_V}
         if self.lsa is not None:
@@ -211,7 +211,7 @@ _SGD = TrainingConfig(
     weight_decay=0.0,
     beta1=0.0,
     clip=0.0,
-    batch_size=200_000,  # words a step
+    batch_size=200_000,  # words per step
     micro_batch=1,
     dropout=0.0,
     evaluations=0,
@@ -246,10 +246,10 @@ WORD2VEC = System(
     name="word2vec",
     paper="Mikolov et al. 2013, Efficient Estimation of Word Representations in Vector Space",
     base="a vector for each word",
-    objective="a word from those round it, or the other way round, told from words drawn at random",
-    direction="none: a word's vector is the same everywhere",
+    objective="a word from its neighbours, or the other way round, against negative samples",
+    direction="none: a word's vector does not depend on context",
     tokenizer="whole words",
-    transfer="frozen vectors into a task model; texts as means of vectors, LSA",
+    transfer="frozen vectors, read by a task model; texts as means of vectors, LSA",
     specials=(),
     sizes=SIZES,
     config=StaticVectorsConfig,

@@ -26,10 +26,10 @@ from foretext.tasks.views.base import Matrix, is_sparse
 
 MOST_UNITS = 1500  # time grows with their cube, and more units would not improve the estimate
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
-USUAL = 3.0  # if the folds cannot tell
-_PRIOR_DEVIATION = 2.0  # of the log of each s_v and of σ², around e⁻¹ of the labels' variance
-# Of the labels' variance. Numbers 0 and 1 can often be told without fault, and the head over them would be far too
-# sure: on questions of TREC-6 the loss of unseen rows was 1.41 without this and is 1.04 with it, at the same accuracy.
+USUAL = 3.0  # where the folds cannot tell
+_PRIOR_DEVIATION = 2.0  # of the logarithm of each s_v and of σ², around e⁻¹ of the labels' variance
+# Of the labels' variance. Numbers 0 and 1 can often be told without fault, and the head would then be far too sure: on
+# questions of TREC-6 the loss of unseen rows was 1.41 without this and is 1.04 with it, at the same accuracy.
 LEAST_NOISE = 0.1
 _ITERATIONS = 500
 _FIRST_UNITS = 400
