@@ -140,7 +140,7 @@ def test_as_many_examples_as_rows_elsewhere() -> None:
 
 def test_too_few_rows_to_draw_from() -> None:
     data = rows(("t0", "a"), ("t1", "b"))
-    with refused("5 examples", "1 rows"):
+    with refused("5 examples", "1 row "):
         answer_rows(base_model(), Template("classification", None, ("a", "b")), data, data, 5, [0])
 
 
