@@ -52,9 +52,9 @@ def test_kinds() -> None:
     [
         ("classification", "{text}", ("end", "{label}")),
         ("classification", "{label} {text}", ("end", "{label}")),
-        ("classification", "It is {label}", ("out {text}", "needs {text}")),
+        ("classification", "It is {label}", ("lacks {text}", "needs {text}")),
         ("classification", "{txt} {label}", ("{txt}", "classification", "{text}, {label}")),
-        ("entailment", "{premise} {label}", ("out {hypothesis}", "needs {premise}, {hypothesis}")),
+        ("entailment", "{premise} {label}", ("lacks {hypothesis}", "needs {premise}, {hypothesis}")),
     ],
 )
 def test_templates_that_cannot_work(kind: str, text: str, named: tuple[str, ...]) -> None:

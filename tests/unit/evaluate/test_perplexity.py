@@ -207,10 +207,10 @@ def test_a_model_that_is_not_finite_writes_valid_json(model: SavedModel, capsys:
     out, err = shown(broken, TEXTS, capsys, as_json=True)
     written = valid_json(out)
     assert written["per_token"] is written["per_word"] is written["bits_per_byte"] is None and written["documents"] == 3
-    names(err, "scores")
+    names(err, "logits")
     out, _ = shown(broken, TEXTS, capsys, as_json=False)
-    names(line_of(out, "perplexity per token"), "not")
-    names(out, "scores")
+    names(line_of(out, "perplexity per token"), "NaN")
+    names(out, "logits")
     assert "nan" not in out
 
 
