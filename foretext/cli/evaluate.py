@@ -55,7 +55,8 @@ def evaluate(
     ] = None,
     stride: Annotated[int | None, typer.Option(help="Tokens scored per window (default: half the context).")] = None,
     memory: Annotated[
-        int | None, typer.Option(help="transformer_xl: tokens of memory before each token (default: as configured).")
+        int | None,
+        typer.Option(help="With transformer_xl: tokens of memory before each token (default: as configured)."),
     ] = None,
     others: With = None,
     columns: Columns = "",
@@ -63,7 +64,7 @@ def evaluate(
     metric: Metric = None,
     text_column: TextColumn = None,
     documents: Annotated[
-        str | None, typer.Option(help="What is one document in text: auto (the default), line, blank, file.")
+        str | None, typer.Option(help="What counts as one document in text: auto (the default), line, blank, file.")
     ] = None,
     errors: Errors = "strict",
     confusion: Annotated[Path | None, typer.Option(help="Write the confusion matrix to this PNG file.")] = None,

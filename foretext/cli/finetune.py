@@ -57,9 +57,12 @@ def finetune(
     plan: Annotated[
         str | None, typer.Option(help="How to transfer: paper, gpt or ulmfit (default: as the run's size does it).")
     ] = None,
-    lm_weight: Annotated[float | None, typer.Option(help="λ in L3 = L2 + λ·L1.")] = None,
+    lm_weight: Annotated[
+        float | None, typer.Option(help="Weight of the language-model loss: λ in L3 = L2 + λ·L1.")
+    ] = None,
     direction: Annotated[
-        str | None, typer.Option(help="elmo: the direction whose language-model loss is λ·L1, forward or backward.")
+        str | None,
+        typer.Option(help="With elmo: the direction whose language-model loss is λ·L1, forward or backward."),
     ] = None,
     layers: Annotated[int | None, typer.Option(help="Transfer only the embeddings and the first n blocks.")] = None,
     from_scratch: Annotated[
@@ -67,7 +70,7 @@ def finetune(
     ] = False,
     system: Annotated[
         str | None,
-        typer.Option(help="Instead of RUN: a new model of this system (cvt), or views for views without a trunk."),
+        typer.Option(help="Instead of RUN: a new model of this system (cvt), or views: no trunk, only views."),
     ] = None,
     size: Annotated[str | None, typer.Option(help="With --system: tiny (the default), small or paper.")] = None,
     text: Annotated[
@@ -105,8 +108,8 @@ def finetune(
             "none: the trunk alone."
         ),
     ] = None,
-    epochs: Annotated[int | None, typer.Option()] = None,
-    seed: Annotated[int, typer.Option()] = 0,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the rows (default: as the size does it).")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     columns: Columns = "",
     format: Format = None,
     metric: Metric = None,

@@ -28,10 +28,12 @@ def generate(
         Path | None,
         typer.Option(help="A file with one prompt per line: all are continued at once, output is JSON lines."),
     ] = None,
-    max_tokens: Annotated[int, typer.Option()] = 100,
+    max_tokens: Annotated[int, typer.Option(help="Write at most this many tokens.")] = 100,
     temperature: Annotated[float, typer.Option(help="0: always take the most likely token.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Sample from the k most likely tokens only (0: from all).")] = 0,
-    top_p: Annotated[float, typer.Option()] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(help="Sample from the fewest most likely tokens whose probabilities reach this sum.")
+    ] = 1.0,
     repetition_penalty: Annotated[
         float, typer.Option(help="Above 1: tokens that have already occurred become less likely.")
     ] = 1.0,
@@ -42,7 +44,7 @@ def generate(
         bool, typer.Option("--log-probabilities", help="With --json or --prompts: each token and its log-probability.")
     ] = False,
     direction: Annotated[
-        str | None, typer.Option(help="elmo: forward, or backward to write what comes before the prompt.")
+        str | None, typer.Option(help="With elmo: forward, or backward to write what comes before the prompt.")
     ] = None,
     errors: Annotated[
         str | None,

@@ -46,7 +46,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.
 Source = Annotated[Path | None, typer.Option(help="For cove: a file with one sentence per line.")]
 Target = Annotated[Path | None, typer.Option(help="For cove: their translations, line by line.")]
 TextColumn = Annotated[str | None, typer.Option(help="The column of a table that holds the text.")]
-Documents = Annotated[str, typer.Option(help="What is one document in a .txt file: auto, line, blank or file.")]
+Documents = Annotated[str, typer.Option(help="What counts as one document in a .txt file: auto, line, blank or file.")]
 Errors = Annotated[
     str, typer.Option(help="Bytes that are not UTF-8: strict (an error) or replace (replaced and counted).")
 ]

@@ -49,7 +49,8 @@ def pretrain(
     ] = None,
     text_column: TextColumn = None,
     documents: Annotated[
-        str | None, typer.Option(help="What is one document in a .txt file: auto (the default), line, blank or file.")
+        str | None,
+        typer.Option(help="What counts as one document in a .txt file: auto (the default), line, blank or file."),
     ] = None,
     errors: Annotated[
         str | None,

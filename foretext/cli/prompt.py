@@ -71,19 +71,19 @@ def prompt(
         Path | None, typer.Option(help="Rows to draw examples from (default: the other rows of FILE).")
     ] = None,
     template: Annotated[
-        str | None, typer.Option(help=r"Your own, ending in the answer: 'Review: {text}\nIt is {label}'.")
+        str | None, typer.Option(help=r"Your own template, ending in the answer: 'Review: {text}\nIt is {label}'.")
     ] = None,
     words: Annotated[str | None, typer.Option(help="Words to use for labels: 1=good,0=bad.")] = None,
     seeds: Annotated[int | None, typer.Option(help="How many draws of examples (default 3).")] = None,
     rows: Annotated[int, typer.Option(help="Answer this many rows, drawn at random; 0: all.")] = 0,
     direction: Annotated[
-        str | None, typer.Option(help="elmo: forward, or backward, which scores the text given the answer.")
+        str | None, typer.Option(help="With elmo: forward, or backward to score the text given the answer.")
     ] = None,
     good: Annotated[
-        str | None, typer.Option(help="acceptability: the label of acceptable sentences (default 1).")
+        str | None, typer.Option(help="With acceptability: the label of acceptable sentences (default 1).")
     ] = None,
     language: Annotated[
-        str | None, typer.Option(help="translation: the target language, if BLEU must segment it: zh, ja.")
+        str | None, typer.Option(help="With translation: the target language, if BLEU must segment it: zh, ja, ko.")
     ] = None,
     columns: Annotated[str, typer.Option(help="Column names, if different: text=review,label=stars.")] = "",
     format: Annotated[str | None, typer.Option(help="A published layout such as sst2, cola or copa.")] = None,

@@ -44,7 +44,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
-from foretext.errors import UserError, refuse_if
+from foretext.errors import UserError, counted, refuse_if
 from foretext.evaluate.likelihood import Likelihood, Progress, Query, channel_query, query_of, score_queries
 from foretext.runs.model import SavedModel
 from foretext.tasks.files.format_readers import COPA_QUESTIONS
@@ -139,7 +139,7 @@ def drawn_examples(
         chosen = list(islice((one for other, one in shuffled if other != text), shots))
         refuse_if(
             len(chosen) < shots,
-            f"{shots} examples are requested, but there are only {len(chosen)} rows to draw them from; give more",
+            f"{shots} examples are requested, but only {counted(len(chosen), 'row')} can be drawn from; give more",
         )
         drawn.append(chosen)
     return drawn

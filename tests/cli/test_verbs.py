@@ -54,7 +54,7 @@ def test_finetune_says_what_is_unequal(base: Path, here: Path) -> None:
 
 def test_transfer_options(files: Path, base: Path, here: Path) -> None:
     common = ["finetune", base, files / "cls.csv", "--task", "classification", "--epochs", 1]
-    works(*common, "--layers", 1, "--out", "a").note("parameters", "embeddings", "1 blocks")
+    works(*common, "--layers", 1, "--out", "a").note("parameters", "embeddings", "1 block ")
     works(*common, "--from-scratch", "--out", "b").note("parameters", "new")
     said = works(*common, "--lm-weight", 0, "--out", "c").err
     assert re.search(r"loss +label\n", said)

@@ -170,7 +170,7 @@ BAD_QUESTIONS: dict[str, tuple[bytes, list[str]]] = {
     "a blank answer": (squad_file(answered(" ")), ["question q1, ", "answer: 'text'", "blank"]),
     "an answer without text": (squad_file(answered(None)), ["question q1, ", "answer: 'text'", "no"]),
     "answers that are no list": (squad_file(question(answers={"text": ["Tom"]})), ["question q1: 'answers'", "list"]),
-    "no answers": (squad_file(question(answers=[])), ["question q1: ", "answers", "say 'is_impossible'"]),
+    "no answers": (squad_file(question(answers=[])), ["question q1: ", "answers", "set 'is_impossible'"]),
     "impossible with an answer": (
         squad_file(question(is_impossible=True)),
         ["question q1: 'is_impossible'", "answers"],

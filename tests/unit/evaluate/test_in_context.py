@@ -52,9 +52,9 @@ def test_kinds() -> None:
     [
         ("classification", "{text}", ("end", "{label}")),
         ("classification", "{label} {text}", ("end", "{label}")),
-        ("classification", "It is {label}", ("out {text}", "needs {text}")),
+        ("classification", "It is {label}", ("lacks {text}", "needs {text}")),
         ("classification", "{txt} {label}", ("{txt}", "classification", "{text}, {label}")),
-        ("entailment", "{premise} {label}", ("out {hypothesis}", "needs {premise}, {hypothesis}")),
+        ("entailment", "{premise} {label}", ("lacks {hypothesis}", "needs {premise}, {hypothesis}")),
     ],
 )
 def test_templates_that_cannot_work(kind: str, text: str, named: tuple[str, ...]) -> None:
@@ -140,7 +140,7 @@ def test_as_many_examples_as_rows_elsewhere() -> None:
 
 def test_too_few_rows_to_draw_from() -> None:
     data = rows(("t0", "a"), ("t1", "b"))
-    with refused("5 examples", "1 rows"):
+    with refused("5 examples", "1 row "):
         answer_rows(base_model(), Template("classification", None, ("a", "b")), data, data, 5, [0])
 
 

@@ -182,10 +182,10 @@ def test_a_long_run_without_spaces_has_no_figure_per_word(
     assert written["per_word"] is None and written["per_token"] == measured.per_token
     out, err = shown(model, texts, capsys, as_json=True)
     assert valid_json(out) == written
-    names(err, "unbroken", "1,200 bytes", "token", "byte")
+    names(err, "spaces", "1,200 bytes", "token", "byte")
     out, err = shown(model, texts, capsys, as_json=False)
-    names(line_of(out, "perplexity per word"), "large", "(1 words")
-    names(out, "unbroken", "1,200 bytes")
+    names(line_of(out, "perplexity per word"), "large", "(1 word ")
+    names(out, "spaces", "1,200 bytes")
     assert max(map(len, out.splitlines())) < 250 and not err
 
 
@@ -195,8 +195,8 @@ def test_large_figures_are_in_scientific_form(model: SavedModel, capsys: pytest.
     assert 1e9 < measured.per_word < math.inf
     out, _ = shown(model, texts, capsys, as_json=False)
     names(line_of(out, "perplexity per word"), f" {measured.per_word:.3e} ")
-    names(out, "unbroken")
-    assert "unbroken" not in "".join(shown(model, ["a b c d e f"], capsys, as_json=True))
+    names(out, "spaces")
+    assert "spaces" not in "".join(shown(model, ["a b c d e f"], capsys, as_json=True))
 
 
 def test_a_model_that_is_not_finite_writes_valid_json(model: SavedModel, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,10 +207,10 @@ def test_a_model_that_is_not_finite_writes_valid_json(model: SavedModel, capsys:
     out, err = shown(broken, TEXTS, capsys, as_json=True)
     written = valid_json(out)
     assert written["per_token"] is written["per_word"] is written["bits_per_byte"] is None and written["documents"] == 3
-    names(err, "scores")
+    names(err, "logits")
     out, _ = shown(broken, TEXTS, capsys, as_json=False)
-    names(line_of(out, "perplexity per token"), "not")
-    names(out, "scores")
+    names(line_of(out, "perplexity per token"), "NaN")
+    names(out, "logits")
     assert "nan" not in out
 
 

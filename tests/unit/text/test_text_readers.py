@@ -97,7 +97,7 @@ def test_lines_or_blank_lines(tmp_path: Path) -> None:
     assert read(lines, documents="file")[0] == ["one\n  two\nthree"]
     documents, report = read(blank, lines)
     assert documents == ["one\nmore", "two", "three", "one", "  two", "three"]
-    assert report.rule == f"{read(blank)[1].rule} (1 files); {read(lines)[1].rule} (1 files)"
+    assert report.rule == f"{read(blank)[1].rule} (1 file); {read(lines)[1].rule} (1 file)"
     assert report.documents == 6 and report.bytes == sum(map(len, documents))
 
 

@@ -78,7 +78,7 @@ def test_any_bytes_are_read_or_refused(folder: Path, data: bytes) -> None:
         (model([*ALBERT_LIKE, ("the", -1.0, 9)]), ["'the'", "type 9"]),
         (model([*ALBERT_LIKE, ("<0x00>", -1.0, 6)]), ["bytes", "ALBERT"]),
         (model(trainer=number(3, 2)), ["unigram", "ALBERT"]),
-        (model(trainer=number(24, 1)), ["behind", "ALBERT"]),
+        (model(trainer=number(24, 1)), ["spaces", "ALBERT"]),
         (model(trainer=number(35, 1)), ["bytes", "ALBERT"]),
         (model(normalizer=number(3, 0)), ["spaces", "ALBERT"]),
         (model(normalizer=number(5, 0)), ["spaces", "ALBERT"]),
@@ -120,16 +120,16 @@ def test_a_sound_charmap_passes() -> None:
         (struct.pack("<I", 1 << 31) + bytes(100), "size"),
         (struct.pack("<I", 1000) + bytes(1000), "size"),
         (charmap()[:500], "size"),
-        (charmap(place=0x150), "leads"),
-        (charmap(value=2), "names"),
-        (charmap(value=1, texts="ü\0".encode()), "names"),
+        (charmap(place=0x150), "points"),
+        (charmap(value=2), "refers"),
+        (charmap(value=1, texts="ü\0".encode()), "refers"),
         (charmap(texts=b"\xff\0"), "UTF-8"),
     ],
 )
 def test_a_damaged_charmap_is_refused(folder: Path, table: bytes, named: str) -> None:
-    with refused("replacements", named, kind=ValueError):
+    with refused("replacement", named, kind=ValueError):
         check_charmap(table)
-    with refused("x.model", "replacements", named):
+    with refused("x.model", "replacement", named):
         read(folder, model(charmap=table))
 
 
