@@ -9,7 +9,7 @@ from typing import Any
 
 from foretext.config import Change, difference, to_plain
 from foretext.errors import counted
-from foretext.plan import PAPER
+from foretext.plan import PAPER, STATES
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import clock, size_text
 from foretext.runs.model import load_tokenizer
@@ -79,7 +79,7 @@ def summary_of(run: RunDirectory) -> str:
         *(_view_lines(run, trained) if "views" in config.by_name() else []),
         ("validation", _validation_line(run)),
         ("settings", _own_settings(config) or f"as in {info.system} {info.size}"),
-        ("paper", _unlike_the_paper(config) if PAPER in system.sizes and trained else ""),
+        ("paper", _unlike_the_paper(config) if PAPER in system.sizes and (trained or system.learn is None) else ""),
         ("files", ", ".join(f"{name} {size_text(size)}" for name, size in run.sizes().items())),
     ]
     return "\n".join([str(run.path), *(f"  {name:10}  {value}" for name, value in lines if value)])
@@ -220,6 +220,12 @@ def _unlike_the_paper(config: Config) -> str:
 
 def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     task, system = config.task, system_named(config.run.system)
+    whose = "the paper's" if system.finetuned else "GPT's, since the paper does not fine-tune"
+    views = f"views {', '.join(config.views.kinds)} (none)" if config.views else ""
+    if config.views is not None and not config.trains:
+        trunk = "as pre-trained" if STATES in config.views.kinds else "left out"
+        own = "frozen" if system.sizes[PAPER].transfer.thaw == "never" else "fine-tuned"
+        return f"differs in {views}, the trunk {trunk} ({own}) (in parentheses: {whose}); --plan paper uses the paper's"
     unused = () if config.transfer.model == "recurrent" else ("transfer.reader.",)
     changes = _unlike(config, PAPER, ("training", "transfer", "objective", "pooling"))
     said = _differences([change for change in changes if not change.key.startswith(unused)])
@@ -228,11 +234,10 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
         f"epochs {task.epochs} ({epochs})": task.epochs != epochs,
         "weights new (pre-trained)": task.from_scratch and not system.build_head,
         "scores shrunk towards the mean (as predicted)": task.shrinks,
-        f"views {', '.join(config.views.kinds) if config.views else ''} (none)": config.views is not None,
+        views: bool(views),
     }
     said += [text for text, differs in others.items() if differs]
     shape = "; the architecture is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
-    whose = "the paper's" if system.finetuned else "GPT's, since the paper does not fine-tune"
     if not said:
         return f"all fine-tuning settings are {whose}{shape}"
     return f"differs in {', '.join(said)} (in parentheses: {whose}); --plan paper uses the paper's{shape}"

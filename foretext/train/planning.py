@@ -90,7 +90,7 @@ def describe_finetuning(
         ("model", f"{model.parameters():,} parameters: {model.describe()}; {weights}"),
         ("task model", _task_model(job.objective, transfer)),
         ("loss", describe_loss(config)),
-        ("validation", _unsettled(task, valid)),
+        ("validation", "" if config.views is not None else _unsettled(task, valid)),
         (
             "budget",
             f"{counted(task.epochs, 'epoch')}, {counted(updates, 'update')} of {config.training.batch_size} {unit}",

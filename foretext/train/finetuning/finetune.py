@@ -216,7 +216,8 @@ class _Finetuning:
         config = resolve(request, self.family, self.split, run, lambda change: reporter.note(going_on(change)))
         if config.views is not None:  # nothing is held out
             notes = [note for note in notes if note != self.split.note]
-        for note in (*notes, *unused_head(request, self.family), *not_followed(request, config.transfer)):
+        unlike = not_followed(request, config.transfer, config.task.from_scratch)
+        for note in (*notes, *unused_head(request, self.family), *unlike):
             reporter.note(note)
         if choose_device(request.device).type == "cpu":
             check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # for the weights; repeated once the rows are encoded

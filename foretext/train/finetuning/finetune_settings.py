@@ -286,6 +286,12 @@ def _foretells(system: System) -> bool:
     return system.causal or system.softmax_apart
 
 
+def _new_tokens(request: FinetuneRequest) -> bool:
+    """Whether there are rows of new tokens, which learn also where the trunk is frozen."""
+    tokenizer = request.start.tokenizer
+    return tokenizer.with_specials(request.start.system.specials).size > tokenizer.size
+
+
 def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
     """The note for settings of the head that this task's head does not have."""
     if family.fits_head:
@@ -298,7 +304,7 @@ def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
     ]
 
 
-def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
+def not_followed(request: FinetuneRequest, transfer: TransferPlan, new: bool) -> list[str]:
     """The notes for parts of the plan that this system or task does not have."""
     system = request.start.system
     plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
@@ -311,12 +317,12 @@ def not_followed(request: FinetuneRequest, transfer: TransferPlan) -> list[str]:
     no_pool = named and plan.pooling != transfer.pooling and request.said("transfer.pooling") is None
     said = {
         f"transfer.thaw={thaw} is for pre-trained weights, but those of {system.name} are new: "
-        "all learn from the start, at one rate": thaw != transfer.thaw,
+        "all learn from the start, at one rate": new and thaw != transfer.thaw,
         f"--plan {request.plan} has λ = {plan.lm_weight:g}, but {own if _foretells(system) else sees} has no "
         "language-model loss, so λ is 0 here": no_loss,
         f"--plan {request.plan} has transfer.pooling={plan.pooling}, but {reader} reads every token": no_pool,
         f"λ = {transfer.lm_weight:g} has no effect: the trunk is frozen (transfer.thaw=never)": bool(
-            transfer.lm_weight and transfer.thaw == "never"
+            transfer.lm_weight and transfer.thaw == "never" and not _new_tokens(request)
         ),
     }
     return [text for text, holds in said.items() if holds]

@@ -52,6 +52,7 @@ from foretext.train import planning
 from foretext.train.finetuning import finetune as module
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 from foretext.train.finetuning.finetune_request import Base
+from foretext.train.finetuning.finetune_settings import not_followed
 from foretext.train.loop import Loop, Stage, step_seed
 from foretext.train.planning import probe_speed
 from foretext.train.pretraining.pretrain import pretrain
@@ -283,6 +284,8 @@ def test_from_scratch_everything_learns_from_the_first_step() -> None:
     names(next(note for note in notes if "thaw" in note), "transfer.thaw=gradual")
     model = finetune(asked).model
     assert model.config.transfer.rate_decay == 1.0, "the lowest layers have as much to learn as the others"
+    resumed = replace(asked, plan=None, from_scratch=False), WAYS["ulmfit"].transfer
+    assert not_followed(*resumed, True) and not not_followed(*resumed, False), "a resumed run names no plan"
     said = replace(asked, sets=(*sets, "transfer.thaw=gradual", "transfer.rate_decay=2.0"))
     transfer = finetune(said).model.config.transfer
     assert (transfer.thaw, transfer.rate_decay) == ("gradual", 2.0)

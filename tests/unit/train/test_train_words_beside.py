@@ -176,4 +176,6 @@ def test_info_says_that_no_paper_has_views(base: Path, tmp_path: Path) -> None:
         return next(line for line in summary_of(RunDirectory(out)).splitlines() if line.startswith("  paper"))
 
     assert "views ngrams, lsa, vectors, tuned (none)" in paper()
+    assert "views ngrams, states (none), the trunk as pre-trained" in paper(views=("ngrams", "states"), epochs=None)
+    assert "views ngrams (none), the trunk left out" in paper(views=("ngrams",), epochs=None)
     assert "views" not in paper(plan="paper", epochs=3)
