@@ -238,7 +238,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     config, whole = read_bilm_options(option), path.read_bytes()
     for damaged in (whole[: len(whole) // 2], bytes(len(whole))):
         path.write_bytes(damaged)
-        with refused(str(path), "whole", "hdf5"):
+        with refused(str(path), "complete", "hdf5"):
             read_bilm_weights(path, config)
     with refused(str(tmp_path / "none"), "missing", "hdf5"):
         read_bilm_weights(tmp_path / "none", config)

@@ -171,7 +171,7 @@ def test_without_validation_rows_scores_stay_and_the_plan_says_so(rows: dict[str
     model = base.finetune(PAIRS, task="regression", sets=SETS, reporter=heard, **rows).model
     assert model.task_config.shrinks == ("valid" in rows) == ("validation" not in heard.lines)
     if "valid" not in rows:
-        names(heard.lines["validation"], "scores", "mean")
+        names(heard.lines["validation"], "shrunk", "mean")
         base.finetune([("a b", "x"), ("c d", "y")] * 3, task="classification", reporter=heard, **rows)
         assert "validation" not in heard.lines, "nothing else is chosen there"
     spans = TaskConfig(kind="span", unanswerable=True)
