@@ -78,7 +78,7 @@ def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps:
     """Adds pieces to `ids`; together they must be 0, 1, 2 …, each once, with at most `gaps` missing."""
     for piece, number in more.items():
         own = ids.setdefault(piece, number)
-        refuse_if(own != number, f"{path}: the token {piece!r} has two ids, {own} and {number}; get the file again")
+        refuse_if(own != number, f"{path}: the token {piece!r} has id {own} and id {number}; get the file again")
     refuse_if(
         not numbered(list(ids.values()), gaps), f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again"
     )

@@ -66,7 +66,7 @@ def test_missing_or_not_an_ordinary_file(run: RunDirectory, tmp_path: Path) -> N
     refuses_to_load("link")
     (run.path / MODEL).unlink()
     os.mkfifo(run.path / MODEL)
-    refuses_to_load("ordinary")
+    refuses_to_load("regular")
     (run.path / MODEL).unlink()
     (run.path / MODEL).mkdir()
     refuses_to_load("directory")

@@ -206,7 +206,7 @@ def test_pieces_of_weights(folder: Path) -> None:
     index.write_text(json.dumps({"weight_map": where | {keys[0]: "../model.safetensors"}}))
     refuses(folder, f"{index}: ", "'../model.safetensors'")
     index.write_text(json.dumps({"weight_map": where | {"nothing": "model-00001-of-00002.safetensors"}}))
-    refuses(folder, f"{folder / 'model-00001-of-00002.safetensors'}: nothing", index.name)
+    refuses(folder, f"{folder / 'model-00001-of-00002.safetensors'}: ", "nothing", index.name)
     index.write_text(json.dumps({"weight_map": where}))
     (folder / "model-00002-of-00002.safetensors").rename(folder / "aside")
     refuses(folder, f"{folder / 'model-00002-of-00002.safetensors'}: missing", index.name)
@@ -323,8 +323,8 @@ def test_openais_layout_broken(tmp_path: Path) -> None:
     whole = np.load(last)
     for wrong_array, parts in (
         (np.full_like(whole, np.nan), ("params_shapes.json: array 22 (", "finite")),
-        (whole.astype(int), (f"{last}: ", "fraction")),
-        (np.array(["a"] * len(whole)), (f"{last}: ", "fraction")),
+        (whole.astype(int), (f"{last}: ", "floating-point")),
+        (np.array(["a"] * len(whole)), (f"{last}: ", "floating-point")),
     ):
         np.save(last, wrong_array)
         refuses(folder, *parts)

@@ -223,14 +223,14 @@ def test_data_that_is_not_in_the_file(tmp_path: Path) -> None:
         with refused(str(path), name, word):
             read_bilm_weights(path, config)
 
-    changed("kept", lambda file: file.create_dataset(name, (3,), "f4", external=[(str(secret), 0, 12)]))
-    changed("kept", lambda file: file.create_virtual_dataset(name, virtual))
-    changed("kept", lambda file: file.create_dataset(name, data=good[name], scaleoffset=2))
+    changed("stored", lambda file: file.create_dataset(name, (3,), "f4", external=[(str(secret), 0, 12)]))
+    changed("stored", lambda file: file.create_virtual_dataset(name, virtual))
+    changed("stored", lambda file: file.create_dataset(name, data=good[name], scaleoffset=2))
     changed("link", lambda file: file.__setitem__(name, h5py.ExternalLink(str(other), "b")))
     changed("link", lambda file: file.__setitem__(name, h5py.SoftLink("/CNN/b_cnn_0")))
     changed("less", lambda file: file.create_dataset(name, (3,), "f4"))
     large = {"shape": (3,), "dtype": "f4", "maxshape": (None,), "chunks": (1 << 25,)}
-    changed("kept", lambda file: file.create_dataset(name, **large))
+    changed("stored", lambda file: file.create_dataset(name, **large))
 
 
 def test_damaged_files(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_damaged_files(tmp_path: Path) -> None:
     config, whole = read_bilm_options(option), path.read_bytes()
     for damaged in (whole[: len(whole) // 2], bytes(len(whole))):
         path.write_bytes(damaged)
-        with refused(str(path), "whole", "hdf5"):
+        with refused(str(path), "complete", "hdf5"):
             read_bilm_weights(path, config)
     with refused(str(tmp_path / "none"), "missing", "hdf5"):
         read_bilm_weights(tmp_path / "none", config)

@@ -293,7 +293,7 @@ def test_mistakes_are_one_clear_line(tmp_path: Path) -> None:
     with refused(f"{glove} line 2", "1 numbers"):
         counts.vocabularies(glove, 100)
     glove.write_text("le 1 2\n")
-    with refused(str(glove), "5 words", "language"):
+    with refused(str(glove), "5 source", "language"):
         counts.vocabularies(glove, 100)
     for name in ("most_words", "least_count", "embedding", "longest"):
         with refused(f"objective.{name}", "0"):

@@ -259,7 +259,7 @@ def test_vectors_that_others_learned(tmp_path: Path) -> None:
     dog = base.model.tokenizer.encode("dog")[0]
     moved = (table[dog] - torch.tensor([1.0, 2.0, 3.0])).abs().max()
     assert 0 < moved < 0.2, "in the rows: it goes on learning"
-    with refused("--set model.vectors=8", str(tmp_path / "vectors.txt"), "3 numbers"):
+    with refused("--set model.vectors=8", str(tmp_path / "vectors.txt"), "3 dimensions"):
         new_model(rows, "cvt", sets=SHAPE, task="tagging", vectors=tmp_path / "vectors.txt")
     with refused("--vectors", "(cvt)", "gpt"):
         new_model(rows, "gpt", sets=("tokenizer.size=300",), task="tagging", vectors=tmp_path / "vectors.txt")

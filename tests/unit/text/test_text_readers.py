@@ -310,10 +310,10 @@ def test_packed_parquet_is_unpacked_aside_and_leaves_nothing(tmp_path: Path, mon
     [
         ("a.parquet.gz", b"plain", "", ["gzip"]),
         ("a.parquet.gz", packed(parquet("one"))[:-9], "", ["gzip"]),
-        ("a.parquet.gz", packed(b"PAR1 no"), "", ["Parquet,"]),
+        ("a.parquet.gz", packed(b"PAR1 no"), "", ["Parquet"]),
         ("a.txt.gz", b"plain", "", ["gzip"]),
         ("a.txt.gz", packed(random.Random(0).randbytes(4000).hex().encode())[:-900], "", ["gzip"]),
-        ("a.parquet", b"PAR1 no", "", ["Parquet,"]),
+        ("a.parquet", b"PAR1 no", "", ["Parquet"]),
         ("a.jsonl", b'{"text": "x"}\n{"text": ', " row 2", ["JSON ("]),
         ("a.jsonl", b'{"text": "x"}\n' + b"[" * 100_000, " row 2", ["JSON ("]),
         ("a.jsonl", b"3\n", " row 1", ["JSON", "object"]),

@@ -132,7 +132,7 @@ def test_block_borders_change_nothing(tmp_path: Path, block: int, monkeypatch: p
         (b"2 3\na 1 2 3\nb 1 2\n", " line 3", ["2 numbers", "header", "3;"]),
         (b"3 2\na 1 2\nb 1 2\n", " line 1", ["header", "3 vectors", "2 "]),
         (b"1 2\na 1 2\nb 1 2\n", " line 1", ["header", "1 vector", "2 "]),
-        (b"4 0\na\n", " line 1", ["header", "numbers"]),
+        (b"4 0\na\n", " line 1", ["header", "width"]),
         (b"a 1 2\nb 1 x\n", " line 2", ["'x'"]),
         (b"a 1 2\nb 1  2\n", " line 2", ["''"]),
         (b"a 1 2\nb 1 nan\n", " line 2", ["'nan'"]),
