@@ -275,7 +275,7 @@ class SpanFamily(Family):
         why = predictions.why
         found: list[tuple[Any, ...]] = []
         for number, (row, answered) in enumerate(zip(rows, answers)):
-            cells = [row.id, row.question, answered.text, *_place_of(answered)]
+            cells: list[Any] = [row.id, row.question, answered.text, *_place_of(answered)]
             cells += [[_plain(one) for one in answered.candidates]] if form == "jsonl" else []
             found.append((*cells, *([] if why is None else [why[number]])))
         names += ("candidates",) if form == "jsonl" else ()
