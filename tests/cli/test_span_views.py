@@ -92,7 +92,7 @@ def test_views_alone_and_questions_without_an_answer(tmp_path: Path) -> None:
     works("finetune", rows, "--system", "views", *SPAN, "--out", run)
     found = json.loads(works("evaluate", run, rows, "--json").out)["values"]
     assert found["has_answer_f1"] > 0.8 and found["no_answer_f1"] > 0.8
-    assert "a question may have none" in works("info", run).out
+    assert "a question may have no answer" in works("info", run).out
     assert "finished" in works("finetune", rows, "--system", "views", *SPAN, "--out", run, "--resume").err
 
 
