@@ -104,7 +104,12 @@ class SavedModel:
 
     @property
     def decoder(self) -> TaskHead:
-        """What turns the scores of rows into predictions: the head, or for views of words their chain of tags."""
+        """What turns scores into predictions: the head, or for views of words what chooses tags or spans."""
+        if self.views is not None and self.views.lengths is not None:
+            from foretext.tasks.views.spans import SpanReader
+
+            task = self.task_config
+            return cast("TaskHead", SpanReader(self.views.lengths, task.unanswerable, task.metric == "exact_match"))
         if self.views is None or self.views.chain is None:
             return self.head
         from foretext.tasks.views.chain import tagger

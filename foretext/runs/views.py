@@ -8,7 +8,7 @@ views/head.safetensors      the weights for each block of each view, and the bia
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,11 +22,13 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.reading import sentence_units, text_states
 from foretext.runs.report import Reporter
+from foretext.tasks.family import family_of
 from foretext.tasks.files.rows import UNORDERED, Row
+from foretext.tasks.views.answers import AnswerNGrams, AnswerVectors, question_units
 from foretext.tasks.views.base import Tensors, Units, View, units_of, word_units
 from foretext.tasks.views.chain import tagger
-from foretext.tasks.views.explain import reasons, word_reasons
-from foretext.tasks.views.head import ViewHead, read_blocks
+from foretext.tasks.views.explain import answer_reasons, reasons, word_reasons
+from foretext.tasks.views.head import Lengths, ViewHead, read_blocks
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
 from foretext.tasks.views.taught import Taught
@@ -37,13 +39,14 @@ from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors
 VIEWS: dict[str, type[View]] = {
     view.name: view for view in (NGrams, Overlap, LatentSemantics, Vectors, States, Taught, Tuned)
 }
+ANSWER_VIEWS: dict[str, type[View]] = {view.name: view for view in (AnswerNGrams, AnswerVectors)}
 WORD_VIEWS: dict[str, type[View]] = {view.name: view for view in (WordNGrams, WordVectors, WordStates)}
 INDEX = "views/views.json"
 HEAD = "views/head.safetensors"
-WEIGHT, BIAS, LIMITS, CHAIN = "weight.", "bias", "limits", "chain."
+WEIGHT, BIAS, LIMITS, CHAIN, SPANS = "weight.", "bias", "limits", "chain.", "spans."
 CHAIN_PARTS = ("transitions", "starts", "ends")
-TAGGING = "tagging"
-ROWS = 4096  # rows scored at a time
+TAGGING, SPAN = "tagging", "span"
+ROWS, QUESTIONS = 4096, 64  # scored at a time
 Progress = Callable[[int, int], None]
 
 
@@ -55,6 +58,8 @@ def units_for(
     kind = model.task_config.kind
     if kind == TAGGING:
         return sentence_units(model, rows, States.name in kinds, progress)
+    if kind == SPAN:
+        return question_units((row.question, row.passage) for row in rows)
     units = units_of([row.texts for row in rows], kind, kind not in UNORDERED)
     if Tuned.name in kinds:
         examples = encode(rows, model, Reporter(), labelled=False).examples
@@ -88,17 +93,22 @@ def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
 
 
 def view_scores(model: SavedModel, rows: Sequence[Any], progress: Progress | None = None) -> list[np.ndarray]:
-    """The views' scores for each row: logits of its classes or choices, or its score; for tags, those of each word.
-    Rows are scored in batches to bound the memory."""
+    """The views' scores for each row: logits of its classes or choices, or its score; for tags and answers, those of
+    each word. Rows are scored in batches to bound the memory."""
     assert model.views is not None
     found: list[np.ndarray] = []
-    for first in range(0, len(rows), ROWS):
-        own = rows[first : first + ROWS]
+    for first, own in _parts(model, rows):
         part = None if progress is None else partial(_part, progress, first, len(own), len(rows))
         found += model.views.scores(units_for(model, own, model.views.names, part))
         if part is not None:
             part(1, 1)
     return found
+
+
+def _parts(model: SavedModel, rows: Sequence[Any]) -> Iterator[tuple[int, Sequence[Any]]]:
+    size = QUESTIONS if model.task_config.kind == SPAN else ROWS
+    for first in range(0, len(rows), size):
+        yield first, rows[first : first + size]
 
 
 def _part(progress: Progress, first: int, count: int, rows: int, done: int, total: int) -> None:
@@ -110,12 +120,16 @@ def view_reasons(model: SavedModel, rows: Sequence[Any]) -> list[Any]:
     """One line per row on why the views score it so; for tags, one line per word."""
     if model.views is None:
         raise UserError("--explain needs a run whose head reads views; fine-tune with --views, or leave it out")
-    parts = [rows[first : first + ROWS] for first in range(0, len(rows), ROWS)]
-    return [line for own in parts for line in _reasons(model, model.views, own)]
+    return [line for _, own in _parts(model, rows) for line in _reasons(model, model.views, own)]
 
 
 def _reasons(model: SavedModel, head: ViewHead, rows: Sequence[Any]) -> list[Any]:
     units = units_for(model, rows, head.names)
+    if head.lengths is not None:
+        encoded = family_of(SPAN).whole(rows, model.task_config, False, Reporter().note)
+        scores = head.scores(units)
+        said = family_of(SPAN).predictions(encoded, scores, model.task_config, model.decoder)
+        return answer_reasons(head, units, said.values, encoded.offsets)
     if head.chain is None:
         return reasons(head, units)
     told = tagger(head.chain, model.task_config.labels).told(head.scores(units), [True] * len(rows))
@@ -143,6 +157,8 @@ def views_state(head: ViewHead) -> dict[str, Any]:
         weights |= {LIMITS: head.limits}
     if head.chain is not None:
         weights |= {CHAIN + name: own for name, own in zip(CHAIN_PARTS, head.chain)}
+    if head.lengths is not None:
+        weights |= {SPANS + name: own for name, own in head.lengths._asdict().items()}
     return {"index": index, "read": {view.name: view.tensors() for view in head.views}, "head": weights}
 
 
@@ -170,6 +186,7 @@ def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensor
             int(index.get("texts", 1)),
             _chain_of(head) if kind == TAGGING else None,
             head.get(LIMITS),
+            _lengths_of(head) if kind == SPAN else None,
         )
         empty = _empty(kind, made.texts, read)
         blocks = read_blocks(views, empty)
@@ -184,7 +201,7 @@ def views_of(index: Mapping[str, Any], read: Mapping[str, Tensors], head: Tensor
 
 
 def _views_of(kind: str) -> dict[str, type[View]]:
-    return WORD_VIEWS if kind == TAGGING else VIEWS
+    return {TAGGING: WORD_VIEWS, SPAN: ANSWER_VIEWS}.get(kind, VIEWS)
 
 
 def _chain_of(head: Tensors) -> Chain:
@@ -196,10 +213,20 @@ def _chain_of(head: Tensors) -> Chain:
     return chain
 
 
+def _lengths_of(head: Tensors) -> Lengths:
+    """ValueError for what no head has."""
+    lengths = Lengths(**{name: head[SPANS + name] for name in Lengths._fields})
+    if [own.shape for own in lengths] != [(max(1, len(lengths.lengths)),), (1,), (1,)] or len(head[BIAS]) != 3:
+        raise ValueError("lengths of answers")
+    return lengths
+
+
 def _empty(kind: str, texts: int, read: Mapping[str, Tensors]) -> Units:
     if kind == TAGGING:
         means = [own for name, own in read.get(States.name, {}).items() if name.startswith("mean.")]
         return replace(word_units([("",)]), states=tuple(np.zeros((1, len(own)), dtype=np.float32) for own in means))
+    if kind == SPAN:
+        return question_units([("", "")])
     sides = 2 if kind == "choice" else texts
     units = units_of([("",) * sides], "" if kind == "choice" else kind, kind not in UNORDERED)
     if Tuned.name in read:

@@ -61,6 +61,7 @@ _DIRECTION = "standard input: span has a question and a passage a row: write JSO
 
 class SpanFamily(Family):
     next_step = "questions.json --out answers.json"
+    views = ("ngrams", "vectors")
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -181,6 +182,12 @@ class SpanFamily(Family):
                 note(f"{count:,} {text}")
         return Encoded(rows, examples, windows, [passages[row.passage][1] for row in rows])
 
+    def whole(self, rows: Sequence[Question], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
+        from foretext.tasks.views.answers import passage_words
+
+        places = {passage: passage_words(passage)[1] for passage in dict.fromkeys(row.passage for row in rows)}
+        return Encoded(rows, [], offsets=[places[row.passage] for row in rows])
+
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
         if len(texts) != 2:
             raise UserError(
@@ -211,7 +218,11 @@ class SpanFamily(Family):
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         from foretext.tasks.heads.token_tasks import SpanTask
+        from foretext.tasks.views.spans import SpanReader
 
+        if isinstance(head, SpanReader):
+            read = zip(encoded.rows, encoded.offsets, scores, strict=True)
+            return Predictions(config.kind, [head.answered(row.passage, *own) for row, *own in read])
         assert isinstance(head, SpanTask)
         threshold = float(head.threshold) if config.unanswerable else None
         return Predictions(config.kind, _answers(encoded, scores, threshold))
@@ -246,6 +257,13 @@ class SpanFamily(Family):
             )
         return forms[ending(path)]
 
+    def explained(
+        self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
+    ) -> tuple[Read, Predictions]:
+        if form == "json":
+            raise UserError("--explain needs a table: name a file with --out FILE.csv or FILE.jsonl")
+        return read, dataclasses.replace(predictions, why=why)
+
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
         """JSON with the text of each answer by its id; or a table, whose JSON lines have the candidates too."""
         rows: list[Question] = read.rows
@@ -253,14 +271,16 @@ class SpanFamily(Family):
         if form == "json":
             texts = {row.id: answered.text for row, answered in zip(rows, answers)}
             return json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
-        names = ("id", "question", "prediction", "probability", "start", "end")
+        names: tuple[str, ...] = ("id", "question", "prediction", "probability", "start", "end")
+        why = predictions.why
         found: list[tuple[Any, ...]] = []
-        for row, answered in zip(rows, answers):
-            cells = [row.id, row.question, answered.text, *_place_of(answered)]
-            found.append((*cells, [_plain(one) for one in answered.candidates]) if form == "jsonl" else tuple(cells))
-        return Table(
-            "answers", (*names, "candidates") if form == "jsonl" else names, found, [row.where for row in rows]
-        )
+        for number, (row, answered) in enumerate(zip(rows, answers)):
+            cells: list[Any] = [row.id, row.question, answered.text, *_place_of(answered)]
+            cells += [[_plain(one) for one in answered.candidates]] if form == "jsonl" else []
+            found.append((*cells, *([] if why is None else [why[number]])))
+        names += ("candidates",) if form == "jsonl" else ()
+        names += () if why is None else ("why",)
+        return Table("answers", names, found, [row.where for row in rows])
 
 
 def _encoded_passages(

@@ -174,12 +174,15 @@ def best_answer(
     ranked = sorted(found.values(), key=_rank)[:n_best]
     margin = null - ranked[0].score if ranked else math.inf
     text = ranked[0].text if ranked and (threshold is None or margin <= threshold) else ""
-    if threshold is not None:
-        ranked = sorted([*ranked, Candidate("", 0, 0, null)], key=_rank)
+    return Answered(text, with_probabilities(ranked, None if threshold is None else null), margin)
+
+
+def with_probabilities(candidates: Iterable[Candidate], null: float | None) -> tuple[Candidate, ...]:
+    """The candidates, best first, with their probabilities; `null`: the score of "no answer" where that is one."""
+    ranked = sorted([*candidates, *([] if null is None else [Candidate("", 0, 0, null)])], key=_rank)
     weights = [math.exp(candidate.score - ranked[0].score) for candidate in ranked]
     total = sum(weights)
-    likely = (replace(candidate, probability=weight / total) for candidate, weight in zip(ranked, weights))
-    return Answered(text, tuple(likely), margin)
+    return tuple(replace(candidate, probability=weight / total) for candidate, weight in zip(ranked, weights))
 
 
 def _rank(candidate: Candidate) -> tuple[float, int, int]:

@@ -110,6 +110,12 @@ def word_units(texts: Iterable[Sequence[str]]) -> Units:
     return Units(words, np.repeat(np.arange(len(known)), lengths), places=places)
 
 
+def scaled(block: Block, factor: float) -> Block:
+    if isinstance(block, Lookup):
+        return replace(block, table=block.table * np.float32(factor))
+    return block * np.float32(factor)
+
+
 def is_sparse(block: Block) -> TypeGuard[sp.csr_matrix]:
     return bool(sp.issparse(block))
 

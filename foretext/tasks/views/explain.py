@@ -4,7 +4,8 @@
 
 Each figure is what is added to the score of the prediction, less the mean of what is added to the others (regression:
 to the score); so they and the bias add up to the margin that decides. Then the n-grams that count most. Of tags a line
-for each word: the views, and `neighbours`, what the tags before and behind it add.
+for each word: the views, and `neighbours`, what the tags before and behind it add. Of an answer: what each view, and
+`length`, adds to its score, less what it adds to that of the next candidate.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from foretext.nn.task_models.crf import Chain
+from foretext.tasks.layouts.windows import Answered, Candidate, Offsets
 from foretext.tasks.views.base import Units
 from foretext.tasks.views.head import ViewHead, by_row
 from foretext.tasks.views.ngrams import NGrams, terms_of
@@ -53,6 +55,38 @@ def word_reasons(head: ViewHead, units: Units, chosen: Sequence[np.ndarray]) -> 
         found.append(_listed(sorted(own, key=lambda one: -abs(one[1]))))
     ends = np.cumsum([len(own) for own in chosen])
     return [found[end - len(own) : end] for own, end in zip(chosen, ends.tolist())]
+
+
+def answer_reasons(head: ViewHead, units: Units, answers: Sequence[Answered], places: Sequence[Offsets]) -> list[str]:
+    """A line for each question; an empty one where no span is answered."""
+    assert head.lengths is not None
+    starts = np.flatnonzero(np.diff(units.rows, prepend=-1))
+    said = head.contributions(units)
+    lines = []
+    for first, own, words in zip(starts.tolist(), answers, places, strict=True):
+        spans = [_span_of(one, words) for one in own.candidates if one.text]
+        if not own.text:
+            lines.append("")
+            continue
+        chosen = next(number for number, one in enumerate(own.candidates) if one.text == own.text)
+        chosen -= sum(not one.text for one in own.candidates[:chosen])
+        others = [span for number, span in enumerate(spans) if number != chosen][:1]
+        views: dict[str, float] = {}
+        for factor, (begin, end) in zip((1.0, -1.0), (spans[chosen], *others)):
+            views["length"] = views.get("length", 0.0) + factor * float(head.lengths.lengths[end - begin])
+            for block, table in said.items():
+                part = table[first + begin : first + end + 1]
+                view = block.partition(".")[0]
+                added = float(part[0, 0] + part[-1, 1] + part[:, 2].sum())
+                views[view] = views.get(view, 0.0) + factor * added
+        lines.append(_listed(sorted(views.items(), key=lambda one: -abs(one[1]))))
+    return lines
+
+
+def _span_of(candidate: Candidate, places: Offsets) -> tuple[int, int]:
+    """Its first and last word."""
+    first = next(number for number, (start, _) in enumerate(places) if start == candidate.start)
+    return first, next(number for number, (_, end) in enumerate(places) if end == candidate.end)
 
 
 def _word_margins(said: np.ndarray, best: np.ndarray) -> np.ndarray:

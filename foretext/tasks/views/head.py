@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -47,6 +47,14 @@ class Labels:
         return 1 if self.kind in ("choice", "regression") else self.classes
 
 
+class Lengths(NamedTuple):
+    """What a head that chooses spans has beside the words' scores: of each length, and of "no answer"."""
+
+    lengths: np.ndarray  # [longest]
+    nothing: np.ndarray  # [1]
+    threshold: np.ndarray  # [1]: by how much "no answer" must outscore the best span
+
+
 class ViewHead:
     """Views, and weights for each of their blocks."""
 
@@ -60,13 +68,15 @@ class ViewHead:
         texts: int = 1,
         chain: Chain | None = None,
         limits: np.ndarray | None = None,
+        lengths: Lengths | None = None,
     ) -> None:
         """`shares`: how much of the variance of the scores each block has, on the training rows. `texts`: a unit's.
-        `chain`: where units are words, what their labels add to each other. `limits`: the lowest and the highest score
+        `chain`: where units are words, what their labels add to each other; `lengths`: where they are those of a
+        passage, what the length of an answer adds. `limits`: the lowest and the highest score
         of the training rows, for regression; a text unlike all of these can otherwise get a score far outside."""
         self.views, self.weights, self.bias = list(views), weights, bias
         self.kind, self.shares, self.texts, self.chain = kind, shares, texts, chain
-        self.limits = limits
+        self.limits, self.lengths = limits, lengths
 
     @property
     def names(self) -> list[str]:

@@ -49,7 +49,7 @@ class _Around:
         found: dict[str, int] = {BEGIN: 0, END: 1}
         known: dict[tuple[str, bool], int] = {}
         ids = np.empty(len(units.rows), dtype=np.int64)
-        for unit, ((words,), place) in enumerate(zip(units.words, units.places.tolist())):
+        for unit, ((words, *_), place) in enumerate(zip(units.words, units.places.tolist())):
             asked = words[place], place == 0
             if asked not in known:
                 known[asked] = found.setdefault(key(*asked), len(found))
@@ -334,13 +334,13 @@ def _at(around: _Around, ids: np.ndarray) -> Callable[[int], np.ndarray]:
     return lambda offset: ids[around.at(offset)]
 
 
-def grouped(matrix: np.ndarray, seed: int) -> np.ndarray:
+def grouped(matrix: np.ndarray, seed: int, groups: Sequence[int] = GROUPS) -> np.ndarray:
     """[words, kinds of groups]: k-means over the vectors; few words have few groups."""
     from sklearn.cluster import MiniBatchKMeans
 
     known = np.flatnonzero(matrix.any(axis=1))
-    found = np.full((len(matrix), len(GROUPS)), -1, dtype=np.int32)
-    for kind, wanted in enumerate(GROUPS):
+    found = np.full((len(matrix), len(groups)), -1, dtype=np.int32)
+    for kind, wanted in enumerate(groups):
         count = min(wanted, max(1, len(known) // LEAST_WORDS))
         if len(known):
             means = MiniBatchKMeans(

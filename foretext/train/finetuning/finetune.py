@@ -26,7 +26,7 @@ from foretext.runs.model import (
 )
 from foretext.runs.report import Reporter, StopRequest, Warns, Work
 from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
-from foretext.runs.views import unit_outputs, view_scores
+from foretext.runs.views import SPAN, unit_outputs, view_scores
 from foretext.tasks.family import Encoded, Encoding, Family, family_of
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import DEFAULT_FRACTION, Split
@@ -35,6 +35,7 @@ from foretext.tasks.scores.confusion_picture import confusion_matrix_png
 from foretext.tasks.scores.metrics import Scores, with_interval
 from foretext.tasks.views.baselines import Baseline, baselines
 from foretext.train.finetuning.finetune_model import build_finetuned, optimizer_of
+from foretext.train.finetuning.finetune_questions import learned_questions
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.finetuning.finetune_settings import (
     learned_of,
@@ -226,6 +227,8 @@ class _Finetuning:
             return self._fit_trunk(model, writer)
         named = self.split.valid if request.valid is not None else []
         rows = self.split.train if named else request.rows
+        if request.kind == SPAN:
+            rows = self._drawn(rows)
         if not config.views.tuned or not self._worth_tuning(model, rows):
             return self._fit_views(model, rows, named, writer)
         made = replace(self, split=Split(list(rows), [], ""))._fit_trunk(model, writer)
@@ -233,6 +236,13 @@ class _Finetuning:
             made = replace(made, held_out=named, validated=None, how=f"{len(named):,} validation rows")
             made.scores(reporter)
         return made
+
+    def _drawn(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """The questions that views learn from."""
+        drawn = learned_questions(rows, self.request.seed)
+        if len(drawn) < len(rows):
+            self.reporter.note(f"{len(drawn):,} of {len(rows):,} questions are drawn for the views to learn from")
+        return drawn
 
     def _worth_tuning(self, model: SavedModel, rows: Sequence[Any]) -> bool:
         """Whether to fine-tune the trunk. If it may be read as it is or left out instead, its states decide."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from foretext.nn.task_models.crf import Chain
 from foretext.runs.machine import using_threads
 from foretext.runs.model import SavedModel
 from foretext.runs.report import Reporter, Work
@@ -18,7 +19,8 @@ from foretext.tasks.files.conll import TaggedSentence
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.scores.metrics import Scores
 from foretext.tasks.views.base import Units, View
-from foretext.tasks.views.chain import FittedChain, Tags, allowed_of, fit_chain, tagger
+from foretext.tasks.views.chain import Tags, allowed_of, fit_chain, tagger
+from foretext.tasks.views.field import FittedField
 from foretext.tasks.views.words import WordNGrams, WordStates, WordVectors
 from foretext.text.words.word_list import TextKnowledge
 
@@ -30,7 +32,7 @@ _SILENT = Reporter()
 
 def fit_sentences(
     model: SavedModel, rows: Sequence[TaggedSentence], knowledge: TextKnowledge | None, seed: int, work: Work
-) -> FittedChain:
+) -> FittedField:
     """Fits the head over the configured views and puts it into the model."""
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
@@ -64,7 +66,7 @@ def _copies(rows: Sequence[TaggedSentence]) -> list[int]:
     return [numbers.setdefault(row.words, len(numbers)) for row in rows]
 
 
-def sentences_scored(model: SavedModel, rows: Sequence[TaggedSentence], fitted: FittedChain) -> Scores | None:
+def sentences_scored(model: SavedModel, rows: Sequence[TaggedSentence], fitted: FittedField) -> Scores | None:
     """Scores of the folds' sentences, each tagged by a head that has not seen it; None without folds."""
     config = model.task_config
     family = family_of(config.kind)
@@ -73,7 +75,7 @@ def sentences_scored(model: SavedModel, rows: Sequence[TaggedSentence], fitted: 
     for fold in fitted.chosen.folds:
         own = [rows[number] for number in fold.rows]
         encoded = family.whole(own, config, False, _SILENT.note)
-        chain = cast("TaskHead", tagger(fold.chain, config.labels))
+        chain = cast("TaskHead", tagger(Chain(*fold.extra), config.labels))
         values += family.predictions(encoded, fold.scores, config, chain).values
         asked += own
     return family.score(asked, Predictions(config.kind, values, None, config.labels), config) if asked else None

@@ -54,7 +54,7 @@ def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
     words = None if model.run is None else own_words(model.run.path)
     others = request.knowledge is not None or model.vectors is not None
     alone = request.plan == PAPER or request.from_scratch or _reads_words(model)
-    able = TUNED in family_of(request.kind).views
+    able = TUNED in family_of(request.kind).views or (request.kind == "span" and not asked_of_trunk(request))
     wanted = able and not alone if views is None else bool({"lsa", "vectors"} & set(views))
     return with_vectors_beside(request, words) if wanted and words is not None and not others else request
 
@@ -134,14 +134,10 @@ def _chosen_among(asked: Sequence[str], views: ViewsConfig | None) -> bool:
 
 def _check_able(request: FinetuneRequest, family: Family) -> None:
     """UserError for views that this kind of task does not have."""
-    if not family.views:
-        raise UserError(
-            f"--views are for tasks with one label per row or per word, not for {request.kind}; leave it out"
-        )
     for name in request.views or ():
         if name not in family.views:
             able = ",".join(family.views)
-            raise UserError(f"--views {name}: does not work on single words; for {request.kind} use --views {able}")
+            raise UserError(f"--views {name}: does not work for {request.kind}; use --views {able}")
 
 
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:

@@ -23,14 +23,14 @@ from foretext.runs.machine import using_threads
 from foretext.runs.model import SavedModel, model_tensors
 from foretext.runs.report import Reporter, Work
 from foretext.runs.run_config import POSITION, Position
-from foretext.runs.views import TAGGING, units_for, view_files, view_scores
+from foretext.runs.views import SPAN, TAGGING, units_for, view_files, view_scores
 from foretext.tasks.family import family_of
 from foretext.tasks.files.rows import Row
 from foretext.tasks.row_family import number_of
 from foretext.tasks.scores.metrics import Scores, with_interval
 from foretext.tasks.views.base import Units, View
 from foretext.tasks.views.baselines import Baseline, tag_baseline, watched_baselines
-from foretext.tasks.views.chain import FittedChain
+from foretext.tasks.views.field import FittedField
 from foretext.tasks.views.head import Fitted, Labels, by_row, fit_views
 from foretext.tasks.views.ngrams import NGrams
 from foretext.tasks.views.overlap import Overlap
@@ -38,6 +38,7 @@ from foretext.tasks.views.self_training import MOST_TEXTS, Gain, text_units, wit
 from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
 from foretext.tasks.views.tuned import Tuned
 from foretext.text.words.word_list import TextKnowledge
+from foretext.train.finetuning.finetune_questions import fit_questions, questions_scored
 from foretext.train.finetuning.finetune_sentences import fit_sentences, sentences_scored
 from foretext.train.finetuning.out_of_fold import FOLDS
 
@@ -56,11 +57,13 @@ def fit_rows(
     work: Work,
     tuned: np.ndarray | None = None,
     unlabelled: Sequence[str] = (),
-) -> tuple[Fitted | FittedChain, Gain | None]:
+) -> tuple[Fitted | FittedField, Gain | None]:
     """Fits the head over the configured views, puts it into the model, and adds what unlabelled text teaches. `tuned`:
     for each row, the scores of a fine-tuned trunk that has not seen it."""
     if model.task_config.kind == TAGGING:
         return fit_sentences(model, rows, knowledge, seed, work), None
+    if model.task_config.kind == SPAN:
+        return fit_questions(model, rows, knowledge, seed, work), None
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
     read = [kind for kind in kinds if kind != TUNED]
@@ -120,10 +123,11 @@ def copies(rows: Sequence[Row]) -> list[int]:
     return [numbers.setdefault(tuple(text.strip() for text in row.texts), len(numbers)) for row in rows]
 
 
-def cross_validated(model: SavedModel, rows: Sequence[Any], fitted: Fitted | FittedChain) -> Scores | None:
+def cross_validated(model: SavedModel, rows: Sequence[Any], fitted: Fitted | FittedField) -> Scores | None:
     """Scores of the folds' rows, each from a head that has not seen it; None without folds."""
-    if isinstance(fitted, FittedChain):
-        return sentences_scored(model, rows, fitted)
+    if isinstance(fitted, FittedField):
+        score = sentences_scored if model.task_config.kind == TAGGING else questions_scored
+        return score(model, rows, fitted)
     if np.isnan(fitted.chosen.outputs).any():
         return None
     own = [rows[number] for number in fitted.rows]
@@ -266,12 +270,14 @@ def _use(views: ViewsConfig) -> str:
 
 
 def _result(
-    model: SavedModel, train: Sequence[Any], valid: Sequence[Any], fitted: Fitted | FittedChain, seed: int, work: Work
+    model: SavedModel, train: Sequence[Any], valid: Sequence[Any], fitted: Fitted | FittedField, seed: int, work: Work
 ) -> ViewsResult:
     """The head's score and those of the baselines, on the same rows."""
-    if isinstance(fitted, FittedChain):
+    rivals: list[Baseline] = []
+    if model.task_config.kind == TAGGING:
+        assert isinstance(fitted, FittedField)
         rivals = tag_baseline(model.task_config, train, valid, [fold.rows for fold in fitted.chosen.folds])
-    else:
+    elif isinstance(fitted, Fitted):
         rivals = watched_baselines(model.task_config, train, valid, seed, work)
     if valid:
         return ViewsResult(scored(model, valid, view_scores(model, valid)), f"{len(valid):,} validation rows", rivals)
@@ -279,7 +285,7 @@ def _result(
     return ViewsResult(cross_validated(model, train, fitted), how, rivals)
 
 
-def _facts(fitted: Fitted | FittedChain, result: ViewsResult) -> dict[str, Any]:
+def _facts(fitted: Fitted | FittedField, result: ViewsResult) -> dict[str, Any]:
     """What the run records about the choice, besides the head."""
     return {
         "strength": fitted.chosen.strength,

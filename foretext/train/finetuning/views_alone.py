@@ -40,9 +40,10 @@ _LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set about
 def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any]) -> None:
     """UserError for impossible requests, before anything is learned."""
     system = f"--system {VIEWS_ALONE}"
-    if not family.fits_head:
+    if not (family.fits_head or request.kind == "span"):
         raise UserError(
-            f"{system} is for tasks with one label per row, not for {request.kind}; name a pre-trained run instead"
+            f"{system} is for tasks with one label per row and for answers, not for {request.kind}; name a pre-trained "
+            "run instead"
         )
     if asked := asked_of_trunk(request):
         raise UserError(f"{asked[0]} is about training a trunk, but {system} has none; leave it out")

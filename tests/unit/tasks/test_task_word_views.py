@@ -14,8 +14,9 @@ from tolerance import close, doubles, terms_of
 from foretext.nn.task_models.crf import Allowed, Chain, LinearChainCrf, Sentences, iob2_allowed
 from foretext.tasks.heads.token_tasks import ChainTagger
 from foretext.tasks.views.base import Block, Lookup, Units, View, word_units
-from foretext.tasks.views.chain import Problem, Tags, fit_chain, tagger
+from foretext.tasks.views.chain import Paths, Tags, fit_chain, tagger
 from foretext.tasks.views.explain import word_reasons
+from foretext.tasks.views.field import Problem
 from foretext.tasks.views.head import ViewHead, read_blocks
 from foretext.tasks.views.words import VECTORS, WordNGrams, WordStates, WordVectors, near_terms, shape_of
 
@@ -119,10 +120,14 @@ def blocks() -> dict[str, Block]:
     }
 
 
-def problem() -> Problem:
+def own_tags() -> Tags:
     allowed = iob2_allowed(LABELS)
-    tags = Tags(tags_that_may_be(allowed), CLASSES, allowed)
-    return Problem(blocks(), tags, np.arange(WORDS), np.repeat(np.arange(len(LENGTHS)), LENGTHS))
+    return Tags(tags_that_may_be(allowed), CLASSES, allowed)
+
+
+def problem() -> Problem:
+    every = np.arange(WORDS)
+    return Problem(blocks(), Paths(own_tags(), every, np.repeat(np.arange(len(LENGTHS)), LENGTHS)), every)
 
 
 def test_the_loss_of_the_head_is_the_fields_and_the_penalty() -> None:
@@ -130,9 +135,9 @@ def test_the_loss_of_the_head_is_the_fields_and_the_penalty() -> None:
     vector = drawn(6, own.size)
     weights = own.weights(vector)
     emissions = weights.bias + sum(dense(block) @ weights.blocks[name] for name, block in blocks().items())
-    chain = own.tags.chain(*weights.chain)
-    expected = sum(surprise(part, tuple(path), chain) for part, path in zip(parts(emissions), parts(own.values)))
-    squares = sum(float((part**2).sum()) for part in (*weights.blocks.values(), *weights.chain))
+    chain, values = own_tags().chain(*weights.extra), own_tags().values
+    expected = sum(surprise(part, tuple(path), chain) for part, path in zip(parts(emissions), parts(values)))
+    squares = sum(float((part**2).sum()) for part in (*weights.blocks.values(), *weights.extra))
     close(own.loss(vector, strength)[0], expected + squares / (2 * strength), terms=TERMS, size=abs(expected) + squares)
 
 

@@ -1,0 +1,269 @@
+"""Views of a passage's words as a question is put: what speaks for a span as the answer.
+
+ngrams   matches   how much of the question stands in the word's sentence, and how near, before and behind; rare words
+                   count more, and a word that begins like one of them counts too
+         asked     words and pairs of words of the question, each with the kind of this word and of its neighbours:
+                   "how many" with figures, "谁" with what names look like
+         …         what the n-grams of tagged words are (`words.py`): where answers begin and end
+vectors  asked     the same words and pairs, with the groups of words of like vectors that this word and its neighbours
+                   are in: "when" with months, though the training rows have only some of them
+
+Nothing here is learned from answers but which words of questions are frequent. A unit is a word of the passage.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.signal import lfilter
+
+from foretext.tasks.views.base import Block, Tensors, Units, lines_of, scaled, text_tensor, unit_rows, word_units
+from foretext.tasks.views.words import WordNGrams, grouped, shape_of
+from foretext.text.words.splitting import split_with_places, split_words
+
+DECAYS = (1.5, 4.0, 12.0)  # words after which a match counts 1/e
+LEAST_PREFIX, LEAST_PART = 3, 0.55  # letters that two words must begin with alike, and their part of the longer one
+ENDS = frozenset(".!?;。！？；")
+SHORT = 2  # letters of an abbreviation, whose full stop ends no sentence
+LEAST_ASKED = 3  # questions that must have a word for it to be learned from
+KINDS, COMMON = 40, 25  # kinds of words, and frequent words that are kinds of their own
+GROUPS = 64  # of words with like vectors
+ASKED, WORDS = 0.3, 0.3  # what these blocks are multiplied by
+_KIND = 6  # signs of a shape
+
+
+def passage_words(passage: str) -> tuple[list[str], list[tuple[int, int]]]:
+    """The words as they are written, and their characters; where there is none, one of nothing."""
+    places = split_with_places(passage)[1] or [(0, 0)]
+    return [passage[start:end] for start, end in places], places
+
+
+def question_units(asked: Iterable[tuple[str, str]]) -> Units:
+    """The words of each passage, beside the question; given questions and their passages."""
+    pairs = list(asked)
+    known = {passage: passage_words(passage)[0] for passage in dict.fromkeys(passage for _, passage in pairs)}
+    texts = [known[passage] for _, passage in pairs]
+    units = word_units(texts)
+    split = [split_words(question) for question, _ in pairs]
+    return replace(units, words=[(texts[row], split[row]) for row in units.rows.tolist()])
+
+
+def _questions(units: Units) -> Iterator[tuple[list[str], list[str]]]:
+    """Of each row the words of the passage and of the question."""
+    for first in np.flatnonzero(np.diff(units.rows, prepend=-1)).tolist():
+        passage, question = units.words[first]
+        yield passage, question
+
+
+class AnswerNGrams:
+    name = "ngrams"
+
+    def __init__(
+        self,
+        words: WordNGrams,
+        counts: Mapping[str, int],
+        sentences: int,
+        asked: Sequence[str],
+        kinds: Sequence[str],
+        common: Iterable[str],
+    ) -> None:
+        """`counts`: how many of the `sentences` have a word. `asked`: words and pairs of words of questions."""
+        self.words, self.counts, self.sentences = words, dict(counts), sentences
+        self.asked = Asked(asked)
+        self.kinds = {kind: column for column, kind in enumerate(kinds)}
+        self.common = frozenset(common)
+
+    @classmethod
+    def learned(cls, units: Units) -> Self:
+        rows = list(_questions(units))
+        passages = [list(own) for own in dict.fromkeys(tuple(words) for words, _ in rows)]
+        low = [[word.lower() for word in words] for words in passages]
+        counts: Counter[str] = Counter()
+        sentences = 0
+        for words in low:
+            ids = sentence_ids(words)
+            counts.update(word for word, _ in set(zip(words, ids.tolist())))
+            sentences += int(ids[-1]) + 1
+        common = [word for word, _ in Counter(word for words in low for word in words).most_common(COMMON)]
+        kinds = Counter(kind_of(word, common) for words in passages for word in words)
+        own = WordNGrams.learned(word_units(passages))
+        asked = Asked.learned(rows)
+        return cls(own, counts, sentences, [*asked.terms], [kind for kind, _ in kinds.most_common(KINDS)], common)
+
+    def read(self, units: Units) -> dict[str, Block]:
+        rows = list(_questions(units))
+        matches = np.concatenate([self.matches(passage, question) for passage, question in rows])
+        words = {name: scaled(block, WORDS) for name, block in self.words.read(units).items()}
+        unknown = len(self.kinds)
+        kinds = (np.array([self.kinds.get(kind_of(word, self.common), unknown) for word in own]) for own, _ in rows)
+        asked = self.asked.crossed([question for _, question in rows], kinds, unknown + 1)
+        return {"matches": matches.astype(np.float32), "asked": asked} | words
+
+    # -- matches -------------------------------------------------------------------------------------------------------
+
+    def matches(self, passage: Sequence[str], question: Sequence[str]) -> np.ndarray:
+        """[words, numbers]"""
+        low = [word.lower() for word in passage]
+        asked = [word for word in question if any(sign.isalnum() for sign in word)]
+        distinct = list(dict.fromkeys(asked)) or [""]
+        weights = np.array([self._rarity(word) for word in distinct])
+        exact = np.array([[float(word == own) for own in distinct] for word in low])
+        like = np.array([[self._likeness(word, own) for own in distinct] for word in low])
+        ids = sentence_ids(low)
+        numbers = [own for table in (exact, like) for own in _of_table(table * weights, weights, ids)]
+        pairs = set(itertools.pairwise(asked))
+        pair = np.array([float(own in pairs) for own in zip(low, [*low[1:], ""])])
+        shared = np.bincount(ids, pair) / max(len(pairs), 1)
+        numbers += [pair, shared[ids], *_near(pair, 2.0)]
+        numbers += [np.log(np.bincount(ids))[ids] / 4, ids == 0, ids / (ids[-1] + 1)]
+        return np.column_stack(numbers)
+
+    def _rarity(self, word: str) -> float:
+        return math.log((self.sentences + 1) / (self.counts.get(word, 0) + 0.5))
+
+    @cached_property
+    def _known(self) -> dict[tuple[str, str], float]:
+        return {}
+
+    def _likeness(self, a: str, b: str) -> float:
+        if (a, b) not in self._known:
+            self._known[a, b] = likeness(a, b)
+        return self._known[a, b]
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def tensors(self) -> Tensors:
+        lists = {"words": self.counts, "asked": self.asked.terms, "kinds": self.kinds, "common": sorted(self.common)}
+        own = {name: text_tensor(list(lines)) for name, lines in lists.items()}
+        own |= {"counts": np.array([*self.counts.values(), self.sentences], dtype=np.int64)}
+        return own | {f"word.{name}": tensor for name, tensor in self.words.tensors().items()}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        inner = {name.removeprefix("word."): own for name, own in tensors.items() if name.startswith("word.")}
+        words, asked, kinds, common = (lines_of(tensors[name]) for name in ("words", "asked", "kinds", "common"))
+        *counts, sentences = tensors["counts"].tolist()
+        return cls(WordNGrams.of_tensors(inner), dict(zip(words, counts, strict=True)), sentences, asked, kinds, common)
+
+
+class AnswerVectors:
+    name = "vectors"
+
+    def __init__(self, words: Sequence[str], groups: np.ndarray, asked: Sequence[str]) -> None:
+        """`groups`: [words]."""
+        self.words = {word: place for place, word in enumerate(words)}
+        self.groups, self.asked = groups, Asked(asked)
+        assert len(self.words) == len(groups)
+
+    @classmethod
+    def learned(cls, units: Units, words: Sequence[str], matrix: np.ndarray, seed: int = 0) -> Self:
+        groups = grouped(unit_rows(matrix).astype(np.float32), seed, (GROUPS,))[:, 0]
+        known = np.flatnonzero(groups >= 0)
+        return cls(
+            [words[place] for place in known.tolist()], groups[known], [*Asked.learned(list(_questions(units))).terms]
+        )
+
+    def read(self, units: Units) -> dict[str, Block]:
+        rows = list(_questions(units))
+        own = np.append(self.groups, -1)  # the last is every word's that has no place
+        groups = (own[[self.words.get(word.lower(), -1) for word in passage]] for passage, _ in rows)
+        kinds = (np.where(own < 0, GROUPS, own) for own in groups)
+        return {"asked": self.asked.crossed([question for _, question in rows], kinds, GROUPS + 1)}
+
+    def tensors(self) -> Tensors:
+        return {
+            "words": text_tensor(list(self.words)),
+            "groups": self.groups,
+            "asked": text_tensor(list(self.asked.terms)),
+        }
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        return cls(lines_of(tensors["words"]), tensors["groups"], lines_of(tensors["asked"]))
+
+
+class Asked:
+    """Words and pairs of words that questions have often enough to be learned from."""
+
+    def __init__(self, terms: Sequence[str]) -> None:
+        self.terms = {term: column for column, term in enumerate(terms)}
+
+    @classmethod
+    def learned(cls, rows: Iterable[tuple[list[str], list[str]]]) -> Self:
+        counts = Counter(term for _, question in rows for term in asked_terms(question))
+        return cls(sorted(term for term, count in counts.items() if count >= LEAST_ASKED))
+
+    def crossed(self, questions: Iterable[Sequence[str]], kinds: Iterable[np.ndarray], count: int) -> sp.csr_matrix:
+        """[words, columns]: a column for each term (and one for all questions) with each kind of the word itself, of
+        the one before and of the one behind it. `kinds`: of the words of each passage, below `count`."""
+        width = 3 * (count + 1)  # `count` itself is what stands outside
+        columns, lengths = [], []
+        for question, own in zip(questions, kinds, strict=True):
+            around = np.concatenate([[count], own, [count]])
+            places = np.stack([own, around[:-2] + count + 1, around[2:] + 2 * (count + 1)], axis=1)
+            terms = np.array([-1, *sorted(self.terms[term] for term in asked_terms(question) if term in self.terms)])
+            found = (terms[:, None] + 1) * width + places[:, None, :]
+            columns.append(found.ravel())
+            lengths += [found[0].size] * len(own)
+        every = np.concatenate(columns)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        values = np.full(len(every), ASKED, dtype=np.float32)
+        return sp.csr_matrix((values, every, ends), shape=(len(lengths), (len(self.terms) + 1) * width))
+
+
+def asked_terms(question: Sequence[str]) -> set[str]:
+    return {*question, *map(" ".join, itertools.pairwise(question))}
+
+
+def _of_table(table: np.ndarray, weights: np.ndarray, ids: np.ndarray) -> list[np.ndarray]:
+    """`table`: [words of the passage, words of the question], how much each is like each, times the latter's weight."""
+    best, whole = table.max(1), max(float(weights.sum()), 1e-9)
+    has = np.zeros((int(ids[-1]) + 1, table.shape[1]))
+    np.maximum.at(has, ids, table)
+    cover = has.sum(1) / whole
+    most = max(float(cover.max()), 1e-9)
+    beside = np.concatenate([[0.0], cover, [0.0]])
+    sentences = (cover, cover / most, cover == cover.max(), beside[:-2], beside[2:])
+    near = [own / whole for decay in DECAYS for own in _near(best, decay)]
+    return [best / max(float(weights.max()), 1e-9), *near, *(own[ids] for own in sentences)]
+
+
+def _near(values: np.ndarray, decay: float) -> tuple[np.ndarray, np.ndarray]:
+    """The values before each place and behind it, less and less with the distance."""
+    kept = math.exp(-1 / decay)
+    before, behind = (np.asarray(lfilter([0.0, kept], [1.0, -kept], own)) for own in (values, values[::-1]))
+    return before, behind[::-1]
+
+
+def sentence_ids(words: Sequence[str]) -> np.ndarray:
+    """The number of each word's sentence."""
+    ends = [
+        word in ENDS and not (word == "." and place and len(words[place - 1]) <= SHORT)
+        for place, word in enumerate(words)
+    ]
+    return np.cumsum([0, *ends[:-1]])
+
+
+def likeness(a: str, b: str) -> float:
+    """1 for the same word; of words that begin alike the part that they share: `invaded`, `invade`."""
+    if a == b:
+        return 1.0
+    shared = next((place for place, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+    part = shared / max(len(a), len(b), 1)
+    return part if shared >= LEAST_PREFIX and part >= LEAST_PART else 0.0
+
+
+def kind_of(word: str, common: Iterable[str]) -> str:
+    """A frequent word itself, a figure by its length, another by its shape."""
+    low = word.lower()
+    if low in common:
+        return f"={low}"
+    return f"d{min(len(word), 5)}" if word.isdigit() else shape_of(word)[:_KIND]

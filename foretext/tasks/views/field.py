@@ -1,0 +1,268 @@
+"""What heads over views of words have in common, whatever is chosen of a text: its tags (`chain.py`) or a span
+(`spans.py`). The scores of words are linear in all blocks, and a structure says how likely the labels are by them.
+
+    loss = Σ_texts −log p(labels | bias + Σ_v X_v W_v, extra) + |W, extra|²/(2·strength)
+
+What is learned, in order: the views, how strongly the head is held back, by cross-validation over texts, and the
+weights. How much each block counts is not learned, as it is for rows: the evidence of some hundred words
+(`relevance.py`) says little of features that are rare, as most of a language's are; so the views give their blocks on
+one scale. The loss is convex, so L-BFGS finds the one minimum, and no seed has a part in it beside the one that draws
+folds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from foretext.errors import UserError
+from foretext.tasks.views.base import Block, Lookup, Tensors, Units, is_sparse
+from foretext.tasks.views.head import ViewHead
+
+FOLDS = 3
+USUAL = 1.0  # where the folds cannot tell
+_CLOSE, _CLOSE_FOLD = 1e-5, 1e-4  # by how much an iteration must lower the loss of a label
+_FLAT = 1e-6  # a slope that is none
+_ITERATIONS, _MOST_ITERATIONS = 10, 400  # between two looks at the loss, and in all
+_HISTORY = 6
+
+Progress = Callable[[int, int], None]
+Extra = Sequence[np.ndarray]
+
+
+class Structure(Protocol):
+    """Texts with their labels, and the probability of these by the scores of all their words."""
+
+    outputs: int  # scores of a word
+    shapes: Sequence[tuple[int, ...]]  # of the weights beside those of blocks, `extra`
+    labels: int  # how many there are
+
+    def loss(self, scores: np.ndarray, extra: Extra) -> tuple[float, np.ndarray, Extra]:
+        """−log p of the labels, summed, with its gradients; `scores`: [words, outputs]."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of a head: of each block, of each output, and what the structure has beside them."""
+
+    blocks: Tensors
+    bias: np.ndarray
+    extra: Extra
+
+
+class Problem:
+    """The loss of texts, as a function of one vector of all weights."""
+
+    def __init__(self, blocks: Mapping[str, Block], structure: Structure, units: np.ndarray) -> None:
+        """`units`: those that are learned from, all of a text, as `structure` has them."""
+        self.structure, self.words = structure, len(units)
+        self.blocks, self.columns, self.widths = {}, {}, {}
+        for name, block in blocks.items():
+            self.blocks[name], self.columns[name] = _used(block, units)
+            self.widths[name] = block.shape[1]
+        outputs = structure.outputs
+        self.shapes = [*((own.shape[1], outputs) for own in self.blocks.values()), *structure.shapes, (outputs,)]
+        self.size = sum(int(np.prod(shape)) for shape in self.shapes)
+        # As the blocks are: float32 halves the time, most of which goes into vectors of a number for each weight.
+        self.precision = np.result_type(*(own.dtype for own in self.blocks.values()))
+
+    def parts(self, vector: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
+        """The weights of blocks, the extra ones, and the bias."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]
+        *found, bias = [own.reshape(shape) for own, shape in zip(np.split(vector, ends), self.shapes)]
+        return found[: len(self.blocks)], found[len(self.blocks) :], bias
+
+    def loss(self, vector: np.ndarray, strength: float) -> tuple[float, np.ndarray]:
+        """The loss with its gradient. The bias is free."""
+        weights, extra, bias = self.parts(vector)
+        scores = np.zeros((self.words, self.structure.outputs))
+        for block, own in zip(self.blocks.values(), weights):
+            scores += block @ own
+        total, slope, of_extra = self.structure.loss(scores + bias, [own.astype(np.float64) for own in extra])
+        told = slope.astype(self.precision)
+        gradient = [*(pulled(block, told) for block in self.blocks.values()), *of_extra, slope.sum(0)]
+        penalised = len(vector) - len(bias)
+        found = np.concatenate([own.reshape(-1).astype(self.precision, copy=False) for own in gradient])
+        found[:penalised] += vector[:penalised] / strength
+        return total + float(vector[:penalised] @ vector[:penalised]) / (2 * strength), found
+
+    def solve(self, strength: float, begin: np.ndarray | None = None, close: float = _CLOSE) -> np.ndarray:
+        """The weights that make the loss least."""
+        vector = torch.from_numpy(np.zeros(self.size, self.precision) if begin is None else begin.copy())
+        vector.requires_grad_()
+        optimizer = torch.optim.LBFGS(
+            [vector],
+            max_iter=_ITERATIONS,
+            history_size=_HISTORY,
+            tolerance_grad=_FLAT,
+            tolerance_change=0.0,
+            line_search_fn="strong_wolfe",
+        )
+
+        def objective() -> float:
+            total, gradient = self.loss(vector.detach().numpy(), strength)
+            vector.grad = torch.from_numpy(gradient)
+            return total
+
+        before = float(optimizer.step(objective))
+        for _ in range(_MOST_ITERATIONS // _ITERATIONS - 1):
+            after = float(optimizer.step(objective))  # goes on; what it gives is the loss it begins with
+            if before - after <= close * _ITERATIONS * self.structure.labels:
+                break
+            before = after
+        if not bool(torch.isfinite(vector).all()):
+            raise UserError("the head over the views has a loss that is not finite; leave the views out: --views none")
+        return vector.detach().numpy()
+
+    def weights(self, vector: np.ndarray) -> Weights:
+        """As the blocks have them: what no text has has the weight 0."""
+        weights, extra, bias = self.parts(vector)
+        blocks = {}
+        for name, weight in zip(self.blocks, weights):
+            blocks[name] = np.zeros((self.widths[name], weight.shape[1]), self.precision)
+            blocks[name][self.columns[name]] = weight
+        return Weights(blocks, bias, extra)
+
+
+def pulled(block: Block, given: np.ndarray) -> np.ndarray:
+    """The transposed block times `given`."""
+    return block.pulled(given) if isinstance(block, Lookup) else np.asarray(block.T @ given)
+
+
+def _used(block: Block, units: np.ndarray) -> tuple[Block, np.ndarray]:
+    """The block of these units, and its columns that are not empty: only they can have a weight."""
+    if isinstance(block, Lookup):
+        own, ids = np.unique(block.ids[units], return_inverse=True)
+        table, columns = _used(block.table, own)
+        assert not isinstance(table, Lookup)
+        return Lookup(table, ids.reshape(-1)), columns
+    picked = block[units]
+    if not is_sparse(picked):
+        return picked, np.arange(picked.shape[1])
+    columns = np.unique(picked.indices)
+    return picked[:, columns], columns
+
+
+# -- fitting -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Texts that a fold left out, and the scores of their words by a head that has not seen them."""
+
+    rows: np.ndarray
+    scores: list[np.ndarray]
+    extra: Extra
+
+
+@dataclass(frozen=True)
+class ChosenField:
+    """What cross-validation says."""
+
+    strength: float
+    folds: list[LeftOut]  # none: there were none
+    losses: dict[float, float]  # by strength, summed over all texts
+
+
+@dataclass(frozen=True)
+class FittedField:
+    head: ViewHead
+    chosen: ChosenField  # by cross-validation, on `rows`
+    rows: np.ndarray  # the texts of the folds
+    relevance: dict[str, float]  # of blocks; none is learned
+
+
+StructureOf = Callable[[np.ndarray], Structure]  # of some rows
+
+
+def fit_field(
+    blocks: Mapping[str, Block],
+    units: Units,
+    structure_of: StructureOf,
+    seed: int,
+    groups: Sequence[int],
+    most: int,
+    strengths: Sequence[float],
+    progress: Progress | None,
+) -> tuple[Weights, ChosenField, np.ndarray]:
+    """The weights, by all rows; what is chosen by cross-validation, and the rows that it is of, as many as have `most`
+    words. `groups`: rows with the same number are never parted by folds; none: each is its own. `strengths`
+    are tried in turn as long as the next is better."""
+    rows = drawn_rows(np.unique(units.rows, return_counts=True)[1], most, seed)
+    folds = list(_folds(rows, np.asarray(groups) if len(groups) else np.unique(units.rows), seed))
+    chosen = _choose([_Fold(blocks, structure_of, units, *own) for own in folds], strengths, progress)
+    problem = Problem(blocks, structure_of(np.unique(units.rows)), np.arange(len(units.rows)))
+    return problem.weights(problem.solve(chosen.strength)), chosen, rows
+
+
+def shares_of(blocks: Mapping[str, Block], weights: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """How much of the variance of the scores each block has."""
+    spread = {name: float(np.asarray(block @ weights[name]).var(0).mean()) for name, block in blocks.items()}
+    return {name: own / max(sum(spread.values()), 1e-12) for name, own in spread.items()}
+
+
+def drawn_rows(words: Sequence[int] | np.ndarray, most: int, seed: int) -> np.ndarray:
+    """As many rows as have `most` words, given the words of each."""
+    lengths = np.asarray(words)
+    order = np.random.default_rng(seed).permutation(len(lengths))
+    return np.sort(order[: int(np.searchsorted(np.cumsum(lengths[order]), most)) + 1])
+
+
+def _folds(rows: np.ndarray, groups: np.ndarray, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows to learn from and rows to score, those of a group together."""
+    from sklearn.model_selection import GroupKFold
+
+    count = min(FOLDS, len(np.unique(groups[rows])))
+    if count > 1:
+        for learn, score in GroupKFold(count, shuffle=True, random_state=seed).split(rows, groups=groups[rows]):
+            yield rows[learn], rows[score]
+
+
+def _choose(folds: Sequence[_Fold], strengths: Sequence[float], progress: Progress | None) -> ChosenField:
+    """The strength under which rows that are left out are most likely."""
+    losses: dict[float, float] = {}
+    for strength in strengths if folds else ():
+        for fold in folds:
+            fold.try_out(strength)
+            if progress is not None:
+                progress(sum(len(one.found) for one in folds), len(strengths) * len(folds))
+        losses[strength] = sum(fold.losses[strength] for fold in folds)
+        if losses[strength] > min(losses.values()):
+            break
+    best = min(losses, key=lambda strength: losses[strength]) if losses else USUAL
+    return ChosenField(best, [fold.told(best) for fold in folds], losses)
+
+
+class _Fold:
+    """Rows to learn from, and others to score; what is found for each strength begins with the one before it."""
+
+    def __init__(
+        self, blocks: Mapping[str, Block], structure_of: StructureOf, units: Units, learn: np.ndarray, score: np.ndarray
+    ) -> None:
+        self.problem = Problem(blocks, structure_of(learn), units.picked(learn))
+        self.asked, self.rows, self.structure = units.picked(score), score, structure_of(score)
+        self.blocks = {name: _used_rows(block, self.asked) for name, block in blocks.items()}
+        self.lengths = np.unique(units.rows[self.asked], return_counts=True)[1]
+        self.vector: np.ndarray | None = None
+        self.losses: dict[float, float] = {}
+        self.found: dict[float, tuple[np.ndarray, Extra]] = {}
+
+    def try_out(self, strength: float) -> None:
+        self.vector = self.problem.solve(strength, self.vector, _CLOSE_FOLD)
+        weights = self.problem.weights(self.vector)
+        scores = weights.bias + sum(np.asarray(block @ weights.blocks[name]) for name, block in self.blocks.items())
+        self.found[strength] = scores, weights.extra
+        self.losses[strength] = self.structure.loss(scores, weights.extra)[0]
+
+    def told(self, strength: float) -> LeftOut:
+        scores, extra = self.found[strength]
+        return LeftOut(self.rows, np.split(scores.astype(np.float32), np.cumsum(self.lengths)[:-1]), extra)
+
+
+def _used_rows(block: Block, units: np.ndarray) -> Block:
+    """The block of these units, with all its columns."""
+    return Lookup(block.table, block.ids[units]) if isinstance(block, Lookup) else block[units]

@@ -1,0 +1,162 @@
+"""The head over views that answers questions: it chooses among all spans of the passage of up to so many words.
+
+    score(i, j) = first_i + last_j + Σ_{i ≤ t ≤ j} inside_t + length_{j−i}
+    (first, last, inside)_t = bias + Σ_v (X_v W_v)_t         of word t, read with the question
+
+So each span has a score of its own, and yet three numbers a word are all that is computed of the views. p is the
+softmax over a question's spans. Where questions may have no answer, that is one candidate more; it scores `nothing` and
+the logarithm of the number of spans, so that it is as likely in a short passage as in a long one. How the head is
+fitted, `field.py` says.
+
+The answer is the span whose expected F1 is highest, p being what it is expected by: where several spans that overlap
+are likely, what they share is a better answer than any of them is likely to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from foretext.tasks.layouts.windows import N_BEST, Answered, Candidate, Offsets, with_probabilities
+from foretext.tasks.views.base import Units, View
+from foretext.tasks.views.field import Extra, FittedField, Progress, fit_field, shares_of
+from foretext.tasks.views.head import Lengths, ViewHead, read_blocks
+
+OUTPUTS = 3  # of a word: as the first, as the last, and as any of a span
+LONGEST = 40  # words of an answer, at most; else as many as all but a few of the training rows' answers have
+SHORTER = 0.98  # the part of them that is no longer
+MOST_WORDS = 60_000  # of the passages that folds are of
+STRENGTHS = (0.1, 0.3, 1.0, 3.0)
+WEIGHED = 60  # the likeliest spans, among which the expected F1 is looked at
+
+
+class Spans:
+    """Questions with the words of their answers, as `field.py` learns from them."""
+
+    def __init__(
+        self, words: np.ndarray, answers: Sequence[tuple[int, int] | None], longest: int, unanswerable: bool
+    ) -> None:
+        """`words`: of each question's passage. `answers`: the first and the last word; None: there is none, which
+        teaches something only where that may be (`unanswerable`)."""
+        self.outputs, self.unanswerable = OUTPUTS, unanswerable
+        self.shapes: Sequence[tuple[int, ...]] = ((longest,), (1,))
+        self.starts, self.longest = np.cumsum(words) - words, longest
+        self.rows = np.repeat(np.arange(len(words)), words)
+        left = (words + self.starts)[self.rows] - np.arange(len(self.rows))  # words from here to the end
+        self.real = np.arange(longest) < left[:, None]  # [words, longest]
+        spans = np.add.reduceat(self.real.sum(1), self.starts)
+        self.offset = np.log(spans)
+        known = [(row, *own) for row, own in enumerate(answers) if own is not None and own[1] - own[0] < longest]
+        silent = [row for row, own in enumerate(answers) if own is None] if unanswerable else []
+        rows, firsts, lasts = np.array(known, dtype=np.int64).reshape(-1, 3).T
+        self.gold = firsts + self.starts[rows], lasts - firsts
+        self.silent = np.array(silent, dtype=np.int64)
+        self.taught = np.isin(np.arange(len(words)), [*rows, *silent])
+        self.labels = int(self.taught.sum())
+
+    def scores(self, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """[words, longest]: of the span that begins at a word and has so many words more; −∞ where there is none."""
+        first, last, inside = scores.T
+        sums = np.cumsum(inside)
+        ends = np.concatenate([last + sums, np.zeros(self.longest - 1)]).astype(scores.dtype)
+        found = np.lib.stride_tricks.sliding_window_view(ends, self.longest) + (first - sums + inside)[:, None]
+        found += lengths
+        found[~self.real] = -np.inf
+        return np.asarray(found)
+
+    def loss(self, scores: np.ndarray, extra: Extra) -> tuple[float, np.ndarray, Extra]:
+        lengths, nothing = extra
+        found = self.scores(scores, lengths)
+        none = self.offset + nothing if self.unanswerable else np.full(len(self.starts), -np.inf)
+        total = -float(found[self.gold].sum() + none[self.silent].sum())
+        highest = np.maximum(np.maximum.reduceat(found.max(1), self.starts), none)
+        found -= highest[self.rows, None]
+        slope, of_none = np.exp(found, out=found), np.exp(none - highest)
+        whole = np.add.reduceat(slope.sum(1), self.starts) + of_none
+        total += float((np.log(whole) + highest)[self.taught].sum())
+        weight = self.taught / whole
+        slope *= weight[self.rows, None]
+        of_none *= weight
+        slope[self.gold] -= 1
+        of_none[self.silent] -= 1
+        firsts, lasts = slope.sum(1), np.zeros(len(slope) + self.longest - 1)
+        for more, own in enumerate(slope.T):
+            lasts[more : more + len(own)] += own
+        lasts = lasts[: len(slope)]
+        inside = np.cumsum(firsts) - np.cumsum(lasts) + lasts  # spans that have begun less those that have ended
+        return total, np.column_stack([firsts, lasts, inside]), (slope.sum(0), of_none.sum(keepdims=True))
+
+
+def fit_spans(
+    views: Sequence[View],
+    units: Units,
+    answers: Sequence[tuple[int, int] | None],
+    seed: int,
+    groups: Sequence[int] = (),
+    unanswerable: bool = False,
+    progress: Progress | None = None,
+) -> FittedField:
+    """`answers`: of each row the first and the last word. `groups`: rows with the same number (questions about one
+    passage) are never parted by folds; none: each is its own."""
+    blocks, words = read_blocks(views, units), np.unique(units.rows, return_counts=True)[1]
+    longest = longest_of([own[1] - own[0] + 1 for own in answers if own is not None])
+
+    def spans_of(rows: np.ndarray) -> Spans:
+        return Spans(words[rows], [answers[row] for row in rows], longest, unanswerable)
+
+    found, chosen, rows = fit_field(blocks, units, spans_of, seed, groups, MOST_WORDS, STRENGTHS, progress)
+    weights = {name: own.astype(np.float32) for name, own in found.blocks.items()}
+    shares = shares_of(blocks, found.blocks)
+    own = lengths_of(found.extra)
+    head = ViewHead(views, weights, found.bias.astype(np.float32), "span", shares, 2, lengths=own)
+    return FittedField(head, chosen, rows, {})
+
+
+def lengths_of(extra: Extra, threshold: float = 0.0) -> Lengths:
+    return Lengths(*(np.asarray(own, dtype=np.float32) for own in (*extra, [threshold])))
+
+
+def longest_of(lengths: Sequence[int]) -> int:
+    return int(min(LONGEST, np.quantile(lengths, SHORTER, method="higher"))) if len(lengths) else 1
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SpanReader:
+    """What the scores of words say: the answer."""
+
+    lengths: Lengths
+    unanswerable: bool = False
+    exact: bool = False  # whether the likeliest span is wanted, as where exact matches count, not the best for F1
+    kind: str = "span"
+
+    def answered(self, passage: str, places: Offsets, scores: np.ndarray) -> Answered:
+        """`places`: the characters of each word; `scores`: [words, 3]."""
+        spans = Spans(np.array([len(places)]), [None], len(self.lengths.lengths), self.unanswerable)
+        found = spans.scores(scores.astype(np.float64), self.lengths.lengths)
+        order = np.argsort(-found, axis=None, kind="stable")[:WEIGHED]
+        firsts, more = np.divmod(order[np.isfinite(found.ravel()[order])], found.shape[1])
+        likely = np.exp(found[firsts, more] - found.max())
+        chosen = 0 if self.exact else int(np.argmax(expected_f1(firsts, firsts + more + 1, likely)))
+        texts: dict[str, Candidate] = {}
+        for first, count in [(firsts[chosen], more[chosen]), *zip(firsts, more)]:
+            start, end = places[first][0], places[first + count][1]
+            texts.setdefault(passage[start:end], Candidate(passage[start:end], start, end, float(found[first, count])))
+        texts.pop("", None)
+        candidates = [*texts.values()][:N_BEST]
+        none = float(spans.offset[0] + self.lengths.nothing[0])
+        margin = none - max((one.score for one in candidates), default=-np.inf)
+        silent = not candidates or (self.unanswerable and margin > self.lengths.threshold[0])
+        likely_first = with_probabilities(candidates, none if self.unanswerable else None)
+        return Answered("" if silent else candidates[0].text, likely_first, margin)
+
+
+def expected_f1(firsts: np.ndarray, ends: np.ndarray, likely: np.ndarray) -> np.ndarray:
+    """Of each span: the F1 of its words if the others are right as likely as they are."""
+    shared = np.minimum(ends[:, None], ends) - np.maximum(firsts[:, None], firsts)
+    sizes = ends - firsts
+    return np.asarray(2 * np.maximum(shared, 0) / (sizes[:, None] + sizes) @ likely)
