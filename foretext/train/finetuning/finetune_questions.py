@@ -104,7 +104,9 @@ def _choose_threshold(model: SavedModel, rows: Sequence[Question], fitted: Fitte
     asked, said = _left_out(model, rows, fitted, SpanReader(lengths))
     found = best_threshold(asked, [one.text for one in said.values], [one.margin for one in said.values])
     if math.isfinite(found):
-        fitted.head.lengths = lengths._replace(threshold=np.nextafter(np.array([found], dtype=np.float32), np.float32(np.inf)))
+        # It is a margin that must not be passed; rounding to single precision must not pull it below that.
+        above = np.nextafter(np.array([found], dtype=np.float32), np.float32(np.inf))
+        fitted.head.lengths = lengths._replace(threshold=above)
 
 
 def questions_scored(model: SavedModel, rows: Sequence[Question], fitted: FittedField) -> Scores | None:
