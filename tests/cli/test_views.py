@@ -142,9 +142,9 @@ def test_a_tuned_trunk_among_the_views(files: Path, base: Path, tmp_path: Path) 
     names(fails(*asked[:5], "--views", "states,tuned", "--out", tmp_path / "both"), "states", "tuned")
 
 
-def test_spans_have_none(base: Path, tmp_path: Path) -> None:
+def test_spans_have_no_view_of_states(base: Path, tmp_path: Path) -> None:
     answers = [{"text": "cat", "answer_start": 2}]
     passage = {"context": "a cat sat", "qas": [{"id": "1", "question": "who sat?", "answers": answers}]}
     (tmp_path / "squad.json").write_text(json.dumps({"data": [{"title": "", "paragraphs": [passage]}]}))
-    said = fails("finetune", base, tmp_path / "squad.json", "--task", "span", "--views", "ngrams", "--out", "x")
-    names(said, "--views", "span")
+    said = fails("finetune", base, tmp_path / "squad.json", "--task", "span", "--views", "states", "--out", "x")
+    names(said, "--views states", "span", "ngrams,vectors")

@@ -73,7 +73,8 @@ def answer_reasons(head: ViewHead, units: Units, answers: Sequence[Answered], pl
         others = [span for number, span in enumerate(spans) if number != chosen][:1]
         views: dict[str, float] = {}
         for factor, (begin, end) in zip((1.0, -1.0), (spans[chosen], *others)):
-            views["length"] = views.get("length", 0.0) + factor * float(head.lengths.lengths[end - begin])
+            length = float(head.lengths.lengths[end - begin] + head.bias[2] * (end - begin + 1))
+            views["length"] = views.get("length", 0.0) + factor * length
             for block, table in said.items():
                 part = table[first + begin : first + end + 1]
                 view = block.partition(".")[0]

@@ -105,6 +105,7 @@ def _choose_threshold(model: SavedModel, rows: Sequence[Question], fitted: Fitte
     asked, said = _left_out(model, rows, fitted, SpanReader(lengths))
     found = best_threshold(asked, [one.text for one in said.values], [one.margin for one in said.values])
     if math.isfinite(found):
+        # The margin must not be passed, so rounding to single precision must not lower it.
         above = np.nextafter(np.array([found], dtype=np.float32), np.float32(np.inf))
         fitted.head.lengths = lengths._replace(threshold=above)
 

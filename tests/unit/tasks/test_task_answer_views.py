@@ -13,6 +13,8 @@ import scipy.sparse as sp
 import torch
 from tolerance import close, doubles, terms_of
 
+from foretext.runs.views import views_of as views_of_state
+from foretext.runs.views import views_state
 from foretext.tasks.views.answers import (
     AnswerNGrams,
     AnswerVectors,
@@ -22,6 +24,7 @@ from foretext.tasks.views.answers import (
     sentence_ids,
 )
 from foretext.tasks.views.base import Block, Lookup, View
+from foretext.tasks.views.explain import answer_reasons
 from foretext.tasks.views.field import Problem
 from foretext.tasks.views.head import Lengths, ViewHead, read_blocks
 from foretext.tasks.views.spans import SpanReader, Spans, expected_f1, fit_spans, longest_of
@@ -284,3 +287,34 @@ def test_the_least_there_can_be() -> None:
         ASKED[0][1], passage_words(ASKED[0][1])[1], fitted.head.scores(units)[0]
     )
     assert found.text == "Ann"
+
+
+def test_a_head_comes_back_whole_and_reads_alone_as_in_a_batch() -> None:
+    asked, answers = questions(20)
+    units = question_units(asked)
+    names = ["ann", "bob", "saw"]
+    views = [AnswerNGrams.learned(units), AnswerVectors.learned(units, names, drawn(0, 3, 5))]
+    head = fit_spans(views, units, answers, seed=0).head
+    again = views_of_state(**views_state(head), kind="span", where="here")
+    assert again.lengths is not None and head.lengths is not None
+    for own, other in zip(head.lengths, again.lengths):
+        assert np.array_equal(own, other)
+    together = head.scores(units)
+    for own, other in zip(together, again.scores(units)):
+        assert np.array_equal(own, other)
+    for own, one in zip(together, asked):
+        assert np.allclose(own, head.scores(question_units([one]))[0], atol=1e-5)
+
+
+def test_reasons_are_what_is_more_than_of_the_next_candidate() -> None:
+    asked, answers = questions(20)
+    units = question_units(asked)
+    head = fit_spans([AnswerNGrams.learned(units)], units, answers, seed=0).head
+    assert head.lengths is not None
+    places = [passage_words(passage)[1] for _, passage in asked]
+    told = SpanReader(head.lengths, exact=True)
+    said = [told.answered(one[1], *own) for one, *own in zip(asked, places, head.scores(units))]
+    for answer, line in zip(said, answer_reasons(head, units, said, places)):
+        added = [float(part.rpartition(" ")[2].replace("−", "-")) for part in line.split(", ")]
+        first, second = answer.candidates[:2]
+        assert sum(added) == pytest.approx(first.score - second.score, abs=0.011)
