@@ -341,6 +341,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 # -- how weights are learned -------------------------------------------------------------------------------------------
 
 
+MOST_FACTOR = 1000  # of a rate
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
     """How weights are learned, in pre-training and fine-tuning alike."""
@@ -357,6 +360,10 @@ class TrainingConfig:
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 1.0
+    table_rate: float = 1.0  # of embeddings, and of what else has a row for each token or class: times the rate
+    vector_rate: float = 1.0  # of norms, biases and learned scalars: times the rate
+    cautious: bool = False  # whether a number decays only while its update makes it smaller too
+    tail: float = 0.0  # part of the budget, at its end, of whose weights the mean is kept; 0: the last ones are
     batch_size: int = 64  # sequences a step (fine-tuning: examples)
     micro_batch: int = 0  # sequences at a time; 0: as many as fit a cache-friendly 4,096 tokens
     dropout: float = 0.1
@@ -373,7 +380,12 @@ class TrainingConfig:
         check_range("training", self, "at least 0", "weight_decay", "clip", "save_seconds")
         check_range("training", self, "at least 0 and below 1", "beta1", "beta2", "warmup")
         check_range("training", self, "above 0", "rate", "epsilon")
-        check_range("training", self, "at least 0 and at most 1", "final_rate")
+        check_range("training", self, "at least 0 and at most 1", "final_rate", "tail")
+        check_range("training", self, f"above 0 and at most {MOST_FACTOR}", "table_rate", "vector_rate")
+        refuse_if(
+            self.cautious and self.optimizer not in ("adamw", "muon"),
+            f"training.cautious is for adamw and muon, not {self.optimizer}; leave it out",
+        )
 
 
 @dataclass(frozen=True)

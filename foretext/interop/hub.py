@@ -37,7 +37,7 @@ from foretext.runs.commit import write_new
 from foretext.runs.model import SavedModel, check_amount
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
-from foretext.systems.hub_names import HEAD, HubNames
+from foretext.systems.hub_names import HEAD, HubNames, sizes
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -160,9 +160,7 @@ def drawn(system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Map
 
 def export_hub(model: SavedModel, out: Path) -> list[str]:
     """Writes a folder that `transformers` loads offline; returns what a user must know about it."""
-    names = model.system.hub
-    if names is None:
-        raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
+    names = table_for(model)
     refuse_if(
         model.views is not None,
         "a head over views has no counterpart in transformers; fine-tune with --views none to export",
@@ -342,6 +340,33 @@ def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
 # -- out ---------------------------------------------------------------------------------------------------------------
 
 
+def table_for(model: SavedModel) -> HubNames:
+    """The table that a model is written by: of several, the first that has its choices."""
+    tables = model.system.written_as if model.system.hub is None else (model.system.hub, *model.system.written_as)
+    if not tables:
+        raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
+    found: Any = model.model_config
+    unlike = [[name for name, value in table.must.items() if getattr(found, name) != value] for table in tables]
+    nearest = min(range(len(tables)), key=lambda number: len(unlike[number]))
+    table, differs = tables[nearest], unlike[nearest]
+    if differs:
+        theirs = " ".join(f"--set model.{name}={_toml(table.must[name])}" for name in differs)
+        raise UserError(
+            f"this run's model.{differs[0]} is {_toml(getattr(found, differs[0]))}, which transformers' "
+            f"{table.model_type} cannot be; it cannot be exported; a run that is pre-trained with {theirs} can"
+        )
+    refuse_if(
+        model.task is not None and not table.heads,
+        f"the head of a fine-tuned {model.system.name} has no counterpart in transformers, whose {table.model_type} "
+        "has none with a bias; export the pre-trained run",
+    )
+    return table
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Any]) -> None:
     """Settings of [model] that make a model which they do not have."""
     own, found = model.system.sizes["paper"].model, model.model_config
@@ -368,6 +393,7 @@ def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
     config |= {theirs: getattr(shape, ours) for ours, theirs in names.shape.items()}
     if "inner" in names.shape and not shape.inner:
         config[names.shape["inner"]] = 4 * shape.width
+    config |= {key: sizes(shape)[what] for key, what in names.derived.items()}
     config |= dict.fromkeys(names.dropouts, shape.dropout)
     config |= {key: values[0] for key, values in names.only.items()}
     for ours, (key, words) in names.worded.items():

@@ -133,6 +133,7 @@ class System:
     build_objective: Callable[[ObjectiveParts], Objective]
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
     hub: HubNames | None = None  # how others write it; None: it cannot be exchanged yet
+    written_as: tuple[HubNames, ...] = ()  # further tables, for export alone: the first that has a run's choices
     causal: bool = True  # whether it predicts each token from those before it, so that it can write and score text
     softmax_apart: bool = False  # whether it is causal in each direction, but its softmax is not the trunk's (ELMo)
     goes_on: bool = False  # whether it writes and scores text though it is not causal, in one direction or order
@@ -147,6 +148,9 @@ class System:
     build_head: Callable[[TaskConfig, Any, Any, Tokenizer], Any] | None = None
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
     learn: Callable[..., Learner] | None = None  # how weights are learned, see `Learner`; None: by the loop's gradients
+    # The size for a machine that makes so many products a second (`runs/machine.py`) and for so many minutes; None: it is
+    # `tiny` unless another is named.
+    size_for: Callable[[float, float], str] | None = None
     piece_rows: tuple[str, ...] = ()  # how weights with a row for each piece begin; none: it takes no other vocabulary
 
     @property

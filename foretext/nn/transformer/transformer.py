@@ -12,6 +12,11 @@ Later decoders differ in more, and a `TransformerConfig` has that too:
     query-key norm    of each head's queries and keys, before they are turned (Henry et al. 2020)
     mixed values      λ₁ v + λ₂ v', where v' are the first block's values (Zhou et al. 2024) or the token's own row of a
                       table; both λ are learned and start at ½
+    embedding skips   a block reads λ₁ x + λ₂ x₀, where x₀ are the embeddings; both λ are learned and start at 1 and 0
+    normed embeddings x₀ / √(mean x₀² + ε), so that a token's weighs as much as what the blocks add
+    zero residuals    a block's two output layers start at zero, so that a new trunk is its embeddings (Zhang et al.
+                      2019)
+    soft cap, untied  of the logits (`fused`), and whether they are read off a table of their own
 
 Llama's is norm=pre, norm_kind=rms, activation=silu, gated, without bias, positions=rotary. Blocks work on packed tokens
 (see `packing`). The feed-forward part of GPT and BERT is fused on a CPU (`fused`), and so is attention, whatever the
@@ -31,7 +36,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError, check_range, refuse_if
-from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward, linear
+from foretext.nn.fused import Gelu, TiedSoftmax, add_dropped, dropout, feed_forward, linear
 from foretext.nn.packing import Hiding, Packing, attend, chosen, pack, pick
 from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk, grown
 
@@ -88,10 +93,15 @@ class TransformerConfig(TransformerShape):
     rotary_base: float = 10000.0
     query_key_norm: bool = False
     values: Literal["own", "first", "embeddings"] = "own"  # what a block's values are mixed with, if not own alone
+    embedding_norm: bool = False  # whether embeddings are divided by their root mean square
+    embedding_skips: bool = False  # whether each block reads them beside the states
+    zero_residuals: bool = False  # whether projections onto the residual stream start at zero
+    soft_cap: float = 0.0  # what logits stay below, by its tanh; 0: anything
+    untied: bool = False  # whether the output layer has a table of its own
 
     def check(self) -> None:
         super().check()
-        check_range("model", self, "at least 0", "inner")
+        check_range("model", self, "at least 0", "inner", "soft_cap")
         check_range("model", self, f"at least 1 and at most {MOST_BASE:,}", "rotary_base")
         if self.positions == "rotary" and self.width // self.heads % 2:
             raise UserError(
@@ -122,7 +132,7 @@ class TransformerConfig(TransformerShape):
         return self.values == "embeddings" and (self.layers - layer) % 2 == 1
 
     def parameters(self) -> int:
-        rows = self.vocabulary * (1 + sum(map(self.has_value_table, range(self.layers))))
+        rows = self.vocabulary * (1 + self.untied + sum(map(self.has_value_table, range(self.layers))))
         rows += self.context if self.positions == "learned" else 0
         final = self.norm_parameters(self.width) if self.norm == "pre" else 0
         return rows * self.width + sum(map(self.block_parameters, range(self.layers))) + final
@@ -132,13 +142,14 @@ class TransformerConfig(TransformerShape):
         matrices = 4 * self.width**2 + (ups + 1) * self.width * inner
         biases = 5 * self.width + ups * inner if self.bias else 0
         head = self.norm_parameters(self.width // self.heads) if self.query_key_norm else 0
-        shares = 2 * (self.values_of(layer) == "mixed")
+        shares = 2 * (self.values_of(layer) == "mixed") + 2 * self.embedding_skips
         return matrices + biases + 2 * self.norm_parameters(self.width) + 2 * head + shares
 
     def activations(self, tokens: int) -> int:
         weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
         plain = self.positions != "rotary" and not self.query_key_norm and self.values == "own"
-        states = (18 if plain else 26) * self.width + (7 if self.gated else 4) * self.feed_forward
+        states = (18 if plain else 26) + 2 * self.embedding_skips
+        states = states * self.width + (7 if self.gated else 4) * self.feed_forward
         return tokens * self.layers * (states + weights)
 
 
@@ -165,6 +176,7 @@ class SideInputs:
 
     hidden: Hiding = ()  # `packing.hidden()`, where blocks look both ways
     rotation: Rotation | None = None
+    embeddings: Tensor | None = None  # [..., D], as the first block gets them
     values: Tensor | None = None  # [..., H, K]: put here by the block that keeps its own, or by the trunk
 
 
@@ -241,6 +253,14 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.feed_forward, shape.width, bias=shape.bias)
         self.norm2 = shape.build_norm(shape.width)
         self.fused = FUSED.get(shape.activation) if shape.bias and not shape.gated else None
+        self.skip = nn.Parameter(torch.tensor([1.0, 0.0])) if shape.embedding_skips else None  # λ₁, λ₂
+
+    def _input(self, x: Tensor, side: SideInputs) -> Tensor:
+        """Of the states below this block, and of the embeddings where it skips to them."""
+        if self.skip is None:
+            return x
+        assert side.embeddings is not None, "a block that skips to the embeddings is given them"
+        return self.skip[0] * x + self.skip[1] * side.embeddings
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         if self.fused is not None:
@@ -251,6 +271,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None = None) -> Tensor:
         """The states of all packed tokens, or of these alone, which all the same look at all others."""
+        x = self._input(x, side)
         own = pick(x, picked_R)
         if self.pre:
             x = add_dropped(own, self.attention(self.norm1(x), packing, side, picked_R), self.p, self.training)
@@ -261,6 +282,7 @@ class Block(nn.Module):
     def step(
         self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        x = self._input(x, side)
         mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTS, side)
         if self.pre:
             x = x + mixed
@@ -271,6 +293,7 @@ class Block(nn.Module):
     @torch.no_grad()
     def attention_weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
         """Of one sequence's states below this block: [H, T, T]."""
+        x_TD = self._input(x_TD, side)
         return self.attention.weights(self.norm1(x_TD) if self.pre else x_TD, side)
 
 
@@ -299,6 +322,7 @@ class StackedTrunk(TokenTrunk):
     def _read(self, x_ND: Tensor, packing: Packing, side: SideInputs, keep_layers: bool) -> Hidden:
         """What the blocks make of embeddings; the last one computes what will be read of its states."""
         layers = [packing.unpack(x_ND)] if keep_layers else []
+        side.embeddings = x_ND
         for layer, block in enumerate(self._stack(), 1):
             picked = packing.read_R if layer == self.config.layers and not keep_layers else None
             self._give_values(side, layer - 1, packing.ids_N)
@@ -312,6 +336,7 @@ class StackedTrunk(TokenTrunk):
         """The attention of every layer and head over one sequence: [layers, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
         found, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
+        side.embeddings = layers[0][0]
         for layer, block in enumerate(self._stack()):
             self._give_values(side, layer, ids_T)
             found.append(block.attention_weights(layers[layer][0], side))
@@ -331,7 +356,7 @@ class Transformer(StackedTrunk):
     """Token and position embeddings and a stack of causal blocks."""
 
     branches = True
-    above = ("final_norm.",)
+    above = ("final_norm.", "output.")
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -342,16 +367,25 @@ class Transformer(StackedTrunk):
         self.final_norm = config.build_norm(config.width) if config.norm == "pre" else nn.Identity()
         own = filter(config.has_value_table, range(config.layers))
         self.value_tables = nn.ModuleDict({str(n): nn.Embedding(config.vocabulary, config.width) for n in own})
+        self.output = nn.Embedding(config.vocabulary, config.width) if config.untied else None
         self.apply(self._initialise)
-        if config.scale_residuals:
-            self._scale_residuals()
+        if config.zero_residuals:
+            self._scale_residuals(0.0)
+        elif config.scale_residuals:  # each block adds two terms; so their sum has one term's variance at the start
+            self._scale_residuals((2 * config.layers) ** -0.5)
 
     @torch.no_grad()
-    def _scale_residuals(self) -> None:
-        """Each block adds two terms to the residual stream; scaled so, the sum has one term's variance at the start."""
+    def _scale_residuals(self, factor: float) -> None:
+        """Of what projects onto the residual stream."""
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.out.weight", "down.weight")):
-                parameter.mul_((2 * self.config.layers) ** -0.5)
+                parameter.mul_(factor)
+
+    def output_table(self) -> Tensor:
+        return self.tokens.weight if self.output is None else self.output.weight
+
+    def output_layer(self) -> TiedSoftmax:
+        return TiedSoftmax(self.output_table(), cap=self.config.soft_cap)
 
     def new_state(self, rows: int) -> DecodingCache:
         """An empty decoding cache; pass it as `state` to have it filled."""
@@ -374,7 +408,8 @@ class Transformer(StackedTrunk):
         return self._read(x, packing, self._side_inputs(packing.positions_N), keep_layers)
 
     def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        return self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
+        x = self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
+        return F.rms_norm(x, x.shape[-1:], eps=self.config.epsilon) if self.config.embedding_norm else x
 
     def _side_inputs(self, positions: Tensor) -> SideInputs:
         if self.config.positions != "rotary":
@@ -404,6 +439,7 @@ class Transformer(StackedTrunk):
         elif attend is not None:
             attend = F.pad(attend, (state.length, 0), value=True)
         x, side = self._embed(batch.ids_BT, positions), self._side_inputs(positions)
+        side.embeddings = x
         layers = [x] if keep_layers else []
         pairs = []
         for index, block in enumerate(self._stack()):
@@ -421,6 +457,8 @@ class Transformer(StackedTrunk):
         for layer, table in self.value_tables.items():
             assert isinstance(table, nn.Embedding)
             self.value_tables[layer] = grown(table, size, self.draw)
+        if self.output is not None:
+            self.output = grown(self.output, size, self.draw)
 
 
 def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:

@@ -46,6 +46,7 @@ class RunSetup:
     config: PretrainConfig
     reporter: Reporter
     stopping: StopRequest
+    sized: str = ""  # what the plan says of the size, where that follows from minutes and machine
     tokenizer: Tokenizer = field(init=False)  # from `take_up` or `name_vocabulary` on
     vectors: np.ndarray | None = None  # of the vocabulary's words, where a trunk begins with such
 
