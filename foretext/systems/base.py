@@ -148,8 +148,8 @@ class System:
     build_head: Callable[[TaskConfig, Any, Any, Tokenizer], Any] | None = None
     vocabulary: tuple[str, ...] = ()  # specials that its vocabulary has, of whatever kind that is
     learn: Callable[..., Learner] | None = None  # how weights are learned, see `Learner`; None: by the loop's gradients
-    # The size for a machine that makes so many products a second (`runs/machine.py`) and for so many minutes; None: it is
-    # `tiny` unless another is named.
+    # The size for a machine that makes so many products a second (`runs/machine.py`) and for so many minutes; None: the
+    # size is `tiny` unless another is named.
     size_for: Callable[[float, float], str] | None = None
     piece_rows: tuple[str, ...] = ()  # how weights with a row for each piece begin; none: it takes no other vocabulary
 

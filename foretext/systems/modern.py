@@ -5,8 +5,8 @@ is worth here, left out one at a time.
 
 Block
     RMSNorm in front of each part and at the end (Zhang and Sennrich 2019), no biases, rotary positions (Su et al.
-    2021), queries and keys normed (Henry et al. 2020), ReLU² (So et al. 2021), projections onto the residual stream zero at
-    the start. Every second block's values are mixed with a table's row for the token, and every block reads the
+    2021), queries and keys normed (Henry et al. 2020), ReLU² (So et al. 2021), projections onto the residual stream
+    zero at the start. Every second block's values are mixed with a table's row for the token, and every block reads the
     embeddings beside the states, both by learned scalars, as in the records of modded-nanogpt (Jordan et al. 2024).
     Logits are capped softly (Gemma 2, 2024). Embeddings are normed, tied to the output layer.
 

@@ -38,6 +38,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.fused import Gelu, TiedSoftmax, add_dropped, dropout, feed_forward, linear
 from foretext.nn.packing import Hiding, Packing, attend, chosen, pack, pick
+from foretext.nn.transformer.queries import RMSNorm, Rotation, prepared, rms_norm, rotation
 from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk, grown
 
 
@@ -115,7 +116,7 @@ class TransformerConfig(TransformerShape):
 
     def build_norm(self, width: int) -> nn.Module:
         if self.norm_kind == "rms":
-            return nn.RMSNorm(width, eps=self.epsilon)
+            return RMSNorm(width, eps=self.epsilon)
         return nn.LayerNorm(width, eps=self.epsilon, bias=self.bias)
 
     def norm_parameters(self, width: int) -> int:
@@ -153,23 +154,6 @@ class TransformerConfig(TransformerShape):
         return tokens * self.layers * (states + weights)
 
 
-Rotation = tuple[Tensor, Tensor]  # cosines and sines of each token's angles, [..., 1, K / 2], for all heads alike
-
-
-def rotation(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> Rotation:
-    """Of heads so wide, by angles position · base^(−2i / width)."""
-    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
-    angles = positions[..., None, None].to(dtype) * base**-exponents
-    return angles.cos(), angles.sin()
-
-
-def rotated(x: Tensor, by: Rotation) -> Tensor:
-    """[..., H, K] with number i and number i + K / 2 as the two sides of a plane, as in transformers."""
-    cos, sin = (part.to(x.dtype) for part in by)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
-
-
 @dataclass
 class SideInputs:
     """What the blocks of one pass read beside states."""
@@ -196,17 +180,11 @@ class Attention(nn.Module):
         qkv = linear(x, self.qkv).unflatten(-1, (3, self.heads, -1))
         if self.query_norm is None and side.rotation is None and self.values == "own":
             return qkv
-        q, k, v = qkv.unbind(-3)
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
-        if side.rotation is not None:
-            q, k = rotated(q, side.rotation), rotated(k, side.rotation)
         if self.values == "kept":
-            side.values = v
-        if self.shares is not None:
-            assert side.values is not None, "a block that mixes values is given some"
-            v = self.shares[0] * v + self.shares[1] * side.values
-        return torch.stack([q, k, v], dim=-3)
+            side.values = qkv.select(-3, 2)
+        assert self.shares is None or side.values is not None, "a block that mixes values is given some"
+        norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
+        return prepared(qkv, norms, side.rotation, side.values, self.shares)
 
     def forward(self, x_ND: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None) -> Tensor:
         """`picked_R`: the tokens that are wanted."""
@@ -409,7 +387,7 @@ class Transformer(StackedTrunk):
 
     def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
         x = self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
-        return F.rms_norm(x, x.shape[-1:], eps=self.config.epsilon) if self.config.embedding_norm else x
+        return rms_norm(x, None, self.config.epsilon) if self.config.embedding_norm else x
 
     def _side_inputs(self, positions: Tensor) -> SideInputs:
         if self.config.positions != "rotary":
