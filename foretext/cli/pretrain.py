@@ -23,7 +23,12 @@ def pretrain(
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
     system: Annotated[str | None, typer.Option(help="Which system (the default: gpt); see `foretext systems`.")] = None,
-    size: Annotated[str | None, typer.Option(help="tiny (the default: minutes on 2 cores), small, paper.")] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            help="tiny (minutes on 2 cores; the default, of modern what --minutes are enough for), small, paper."
+        ),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget in updates.")] = None,
     tokens: Annotated[int | None, typer.Option(help="Budget in tokens.")] = None,

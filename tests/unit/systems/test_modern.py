@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from systems_under_test import pretrain_request, write_text
 
+from foretext.runs import machine
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter
 from foretext.runs.run_config import Budget, read_config
@@ -53,6 +54,11 @@ def test_the_size_follows_from_minutes_and_machine() -> None:
             if tokens_in(SIZES[one], FAST, minutes) >= TOKENS_A_WEIGHT * weights_at_work(SIZES[one])
         ]
         assert name == [LADDER[0], *enough][-1]
+
+
+def test_a_machine_makes_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PROBE_SECONDS", 0.0)
+    assert 1e8 < machine.products_a_second("cpu") < 1e15
 
 
 class Notes(Reporter):
