@@ -22,6 +22,7 @@ BENCHMARKS = {
     "predicting": "rows/s and memory of predict on runs with views; about 5 minutes; needs data",
     "in_context": "scoring with five examples against lm-evaluation-harness; a few minutes; needs data and the harness",
     "time_to_loss": "time to the plain loop's best validation loss; about 25 minutes; needs data",
+    "time_to_gpt": "time until modern reaches GPT's loss after 20 minutes; about 45 minutes; needs data",
 }
 
 

@@ -345,6 +345,9 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 # -- how weights are learned -------------------------------------------------------------------------------------------
 
 
+MOST_FACTOR = 1000  # on the learning rate
+
+
 @dataclass(frozen=True)
 class TrainingConfig:
     """How weights are trained, in pre-training and fine-tuning alike."""
@@ -361,6 +364,10 @@ class TrainingConfig:
     beta2: float = 0.999
     epsilon: float = 1e-8
     clip: float = 1.0
+    table_rate: float = 1.0  # factor on the rate of embeddings and other weights with one row per token or class
+    vector_rate: float = 1.0  # factor on the rate of norms, biases and learned scalars
+    cautious: bool = False  # whether weight decay applies only where the update also moves a weight towards 0
+    tail: float = 0.0  # share of the budget, at its end, over which weights are averaged; 0: the last weights are kept
     batch_size: int = 64  # sequences per step (fine-tuning: examples)
     micro_batch: int = 0  # sequences per micro-batch; 0: as many as fit 4,096 tokens, which stay in the cache
     dropout: float = 0.1
@@ -377,7 +384,12 @@ class TrainingConfig:
         check_range("training", self, "at least 0", "weight_decay", "clip", "save_seconds")
         check_range("training", self, "at least 0 and below 1", "beta1", "beta2", "warmup")
         check_range("training", self, "above 0", "rate", "epsilon")
-        check_range("training", self, "at least 0 and at most 1", "final_rate")
+        check_range("training", self, "at least 0 and at most 1", "final_rate", "tail")
+        check_range("training", self, f"above 0 and at most {MOST_FACTOR}", "table_rate", "vector_rate")
+        refuse_if(
+            self.cautious and self.optimizer not in ("adamw", "muon"),
+            f"training.cautious is for adamw and muon, not for {self.optimizer}; leave it out",
+        )
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,20 @@ from foretext.train.pretraining.learner_loop import LearnerLoop
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
+MODERN = replace(  # with its residual projections drawn, or a new trunk would be its embeddings; a cap that is felt
+    replace(SHAPE, norm="pre", norm_kind="rms", bias=False, positions="rotary", query_key_norm=True, soft_cap=1.5),
+    activation="squared-relu",
+    values="embeddings",
+    embedding_norm=True,
+    embedding_skips=True,
+)
 MASKED = EncoderConfig(vocabulary=262, layers=2, width=32, heads=4, context=24, dropout=0.0)
 CHARACTERS = CharEncoderConfig(16, (1, 2), (8, 12), embedding=6, length=8, highways=1)
 TINY: dict[str, Any] = {
     "word2vec": StaticVectorsConfig(vocabulary=262, width=32, lsa_dimensions=5, lsa_pairs=7),
     "gpt": SHAPE,
     "gpt2": replace(SHAPE, norm="pre", scale_residuals=True),
+    "modern": MODERN,
     "bert": MASKED,
     "roberta": replace(MASKED, segments=1, first_position=2, pooler=False, epsilon=1e-5),
     "albert": replace(MASKED, embedding=16, shared=True, gelu="tanh"),
@@ -148,10 +156,11 @@ def trunk_of(system: str, **changes: object) -> nn.Module:
 
 
 def logits_of(trunk: Any, top: torch.Tensor) -> torch.Tensor:
-    """What a tied output layer makes of states: W_e h, and a bias where there is one."""
+    """What a tied output layer makes of states: W_e h, and a bias and a cap where there are such."""
     logits = top @ trunk.output_table().to(top.dtype).t()
-    bias = getattr(trunk, "output_bias", None)
-    return logits if bias is None else logits + bias.to(top.dtype)
+    bias, cap = getattr(trunk, "output_bias", None), getattr(trunk.config, "soft_cap", 0.0)
+    logits = logits if bias is None else logits + bias.to(top.dtype)
+    return cap * torch.tanh(logits / cap) if cap else logits
 
 
 def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: int = 0) -> list[np.ndarray]:

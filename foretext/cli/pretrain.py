@@ -23,7 +23,12 @@ def pretrain(
     ] = None,
     out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
     system: Annotated[str | None, typer.Option(help="The system (default gpt); `foretext systems` lists them.")] = None,
-    size: Annotated[str | None, typer.Option(help="tiny (default: minutes on 2 cores), small or paper.")] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            help="tiny (default: minutes on 2 cores), small or paper. The default of modern follows from --minutes."
+        ),
+    ] = None,
     minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
     steps: Annotated[int | None, typer.Option(help="Budget in updates (steps).")] = None,
     tokens: Annotated[int | None, typer.Option(help="Budget in tokens.")] = None,

@@ -36,7 +36,7 @@ from foretext.runs.commit import write_new
 from foretext.runs.model import SavedModel, check_amount
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
-from foretext.systems.hub_names import HEAD, HubNames
+from foretext.systems.hub_names import HEAD, HubNames, sizes
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -162,9 +162,7 @@ def drawn(system: System, model: ModelConfig, tokenizer: Tokenizer, weights: Map
 
 def export_hub(model: SavedModel, out: Path) -> list[str]:
     """Writes a folder that `transformers` loads offline; returns notes for the user."""
-    names = model.system.hub
-    if names is None:
-        raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
+    names = table_for(model)
     refuse_if(
         model.views is not None,
         "a head over views has no counterpart in transformers; fine-tune with --views none to export",
@@ -344,6 +342,34 @@ def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
 # -- out ---------------------------------------------------------------------------------------------------------------
 
 
+def table_for(model: SavedModel) -> HubNames:
+    """The table to export a model with. Of several, it is the first whose required settings the model has; UserError if
+    none fits."""
+    tables = model.system.written_as if model.system.hub is None else (model.system.hub, *model.system.written_as)
+    if not tables:
+        raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
+    found: Any = model.model_config
+    unlike = [[name for name, value in table.must.items() if getattr(found, name) != value] for table in tables]
+    nearest = min(range(len(tables)), key=lambda number: len(unlike[number]))
+    table, differs = tables[nearest], unlike[nearest]
+    if differs:
+        theirs = " ".join(f"--set model.{name}={_toml(table.must[name])}" for name in differs)
+        raise UserError(
+            f"this run cannot be exported: its model.{differs[0]} is {_toml(getattr(found, differs[0]))}, which "
+            f"{table.model_type} of transformers does not have; pre-train with {theirs} to export"
+        )
+    refuse_if(
+        model.task is not None and not table.heads,
+        f"the head of a fine-tuned {model.system.name} cannot be exported: the heads of {table.model_type} in "
+        "transformers have no bias; export the pre-trained run",
+    )
+    return table
+
+
+def _toml(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Any]) -> None:
     """UserError for settings of [model] that transformers' models do not have."""
     own, found = model.system.sizes["paper"].model, model.model_config
@@ -370,6 +396,7 @@ def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
     config |= {theirs: getattr(shape, ours) for ours, theirs in names.shape.items()}
     if "inner" in names.shape and not shape.inner:
         config[names.shape["inner"]] = 4 * shape.width
+    config |= {key: sizes(shape)[what] for key, what in names.derived.items()}
     config |= dict.fromkeys(names.dropouts, shape.dropout)
     config |= {key: values[0] for key, values in names.only.items()}
     for ours, (key, words) in names.worded.items():

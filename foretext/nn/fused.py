@@ -32,6 +32,9 @@ P(u) = softmax(h W_eᵀ + b), where GPT has no b and BERT one. For a batch of 16
 logits alone are 2.6 GB, and autograd would keep them twice. Here they are computed in place, 64 MiB at a time (smaller
 chunks fit a cache better but make the products of few rows slower, by more), and the gradients with respect to h, W_e
 and b are taken at once. The backward pass then only multiplies by the incoming gradient.
+
+Soft-capped logits (Gemma 2, 2024) are c tanh(z / c) instead of z, so that all stay between −c and c. The gradient of z
+is multiplied by 1 − tanh²(z / c).
 """
 
 from __future__ import annotations
@@ -254,10 +257,11 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
         targets_N: Tensor,
         weights_N: Tensor | None,
         bias_V: Tensor | None,
+        cap: float,
         learning: bool,
     ) -> Tensor:
         # needs_input_grad is true for a parameter even under no_grad, where the gradients would be for nobody.
-        of_h, of_table, _, _, of_bias, _ = (learning and needed for needed in ctx.needs_input_grad)
+        of_h, of_table, _, _, of_bias, *_ = (learning and needed for needed in ctx.needs_input_grad)
         grads = _Gradients(
             torch.empty_like(h_ND) if of_h else None,
             torch.empty_like(table_VD) if of_table and len(h_ND) else torch.zeros_like(table_VD) if of_table else None,
@@ -265,11 +269,14 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
         )
         total = h_ND.new_zeros(())
         for rows in _chunks(h_ND.shape[0], table_VD.shape[0]):
-            probabilities, losses = _softmax_rows(h_ND[rows], table_VD, targets_N[rows], bias_V)
+            logits, slopes = _capped_logits(h_ND[rows], table_VD, bias_V, cap, learning)
+            probabilities, losses = _softmax_rows(logits, h_ND[rows], table_VD, targets_N[rows], bias_V, cap)
             weights = None if weights_N is None else weights_N[rows]
             total += losses.sum() if weights is None else torch.dot(losses, weights)
             if of_h or of_table or of_bias:
                 probabilities.scatter_add_(1, targets_N[rows, None], -torch.ones_like(probabilities[:, :1]))
+                if slopes is not None:
+                    probabilities.mul_(slopes)
                 grads.add(rows, probabilities, h_ND, table_VD, weights)
         ctx.save_for_backward(*grads)
         return total
@@ -277,7 +284,7 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grad_h, grad_table, grad_bias = (None if saved is None else saved.mul_(grad) for saved in ctx.saved_tensors)
-        return grad_h, grad_table, None, None, grad_bias, None
+        return grad_h, grad_table, None, None, grad_bias, None, None
 
 
 def _chunks(rows: int, vocabulary: int) -> list[slice]:
@@ -289,15 +296,28 @@ def _logits(h_ND: Tensor, table_VD: Tensor, bias_V: Tensor | None) -> Tensor:
     return torch.mm(h_ND, table_VD.t()) if bias_V is None else torch.addmm(bias_V, h_ND, table_VD.t())
 
 
-def _softmax_rows(h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, bias_V: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Probabilities [n, V] and each row's −log p(target), exact even where that probability underflows."""
-    logits = _logits(h_ND, table_VD, bias_V)
+def _capped_logits(
+    h_ND: Tensor, table_VD: Tensor, bias_V: Tensor | None, cap: float, learning: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """Logits, soft-capped unless `cap` is 0. If `learning`, also the derivative of the capped logits."""
+    if not cap:
+        return _logits(h_ND, table_VD, bias_V), None
+    logits = _logits(h_ND / cap, table_VD, None if bias_V is None else bias_V / cap).tanh_()
+    slopes = torch.addcmul(logits.new_ones(()), logits, logits, value=-1.0) if learning else None
+    return logits.mul_(cap), slopes
+
+
+def _softmax_rows(
+    logits: Tensor, h_ND: Tensor, table_VD: Tensor, targets_N: Tensor, bias_V: Tensor | None, cap: float
+) -> tuple[Tensor, Tensor]:
+    """Probabilities [n, V], which overwrite the logits, and each row's −log p(target), exact even if that probability
+    underflows."""
     probabilities = torch.softmax(logits, dim=1, out=logits)
     wanted = probabilities.gather(1, targets_N[:, None]).squeeze(1)
     losses = -wanted.log()
     if bool((wanted < TINY).any()):
         small = (wanted < TINY).nonzero().squeeze(1)
-        again = torch.log_softmax(_logits(h_ND[small], table_VD, bias_V), dim=1)
+        again = torch.log_softmax(_capped_logits(h_ND[small], table_VD, bias_V, cap)[0], dim=1)
         losses[small] = -again.gather(1, targets_N[small, None]).squeeze(1)
     return probabilities, losses
 
@@ -309,14 +329,15 @@ class TiedSoftmax:
     table_VD: Tensor
     bias_V: Tensor | None = None
     before: Callable[[Tensor], Tensor] | None = None
+    cap: float = 0.0  # the soft cap of logits; 0: none
 
     def _states(self, h_ND: Tensor) -> Tensor:
         return h_ND if self.before is None else self.before(h_ND)
 
     def loss(self, h_ND: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
         """The (weighted) sum over n of −log softmax(h_n W_eᵀ + b)[target_n]."""
-        learning = torch.is_grad_enabled()
-        return _TiedSoftmaxLoss.apply(self._states(h_ND), self.table_VD, targets_N, weights_N, self.bias_V, learning)
+        states, learning = self._states(h_ND), torch.is_grad_enabled()
+        return _TiedSoftmaxLoss.apply(states, self.table_VD, targets_N, weights_N, self.bias_V, self.cap, learning)
 
     @torch.no_grad()
     def token_losses(self, h_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
@@ -324,10 +345,13 @@ class TiedSoftmax:
         h_ND = self._states(h_ND)
         losses, best = h_ND.new_zeros(len(h_ND)), torch.zeros_like(targets_N)
         for rows in _chunks(len(h_ND), len(self.table_VD)):
-            probabilities, losses[rows] = _softmax_rows(h_ND[rows], self.table_VD, targets_N[rows], self.bias_V)
+            logits, _ = _capped_logits(h_ND[rows], self.table_VD, self.bias_V, self.cap)
+            probabilities, losses[rows] = _softmax_rows(
+                logits, h_ND[rows], self.table_VD, targets_N[rows], self.bias_V, self.cap
+            )
             best[rows] = probabilities.argmax(dim=1)
         return losses, best
 
     def logits(self, h_ND: Tensor) -> Tensor:
         """[N, V]."""
-        return _logits(self._states(h_ND), self.table_VD, self.bias_V)
+        return _capped_logits(self._states(h_ND), self.table_VD, self.bias_V, self.cap)[0]

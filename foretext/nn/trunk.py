@@ -20,7 +20,8 @@ Averaging: an exponential moving average of the weights, which predicts better t
 
 The decay grows to its value: with .998 from the start, the first values, which were drawn, would still have a seventh
 of the say after a thousand updates. (n counts updates from 1; d_n is TensorFlow's rule for averages that begin early.)
-Buffers are not averaged: they are as they are.
+With d_n = (n − 1) / n instead, every update has the same weight: this is the mean over the tail of a run (Izmailov et
+al. 2018). Buffers are not averaged: they are as they are.
 """
 
 from __future__ import annotations
@@ -342,15 +343,18 @@ def grown(tokens: nn.Embedding, size: int, draw: Callable[[Tensor], object]) -> 
 COUNT = "updates"
 
 
-def decay_at(decay: float, update: int) -> float:
-    """Of the update with this number, from 1."""
+def decay_at(decay: float | None, update: int) -> float:
+    """Of the update with this number, from 1. `decay` None: every update has the same weight."""
     assert update >= 1
-    return min(decay, update / (9.0 + update))
+    return (update - 1) / update if decay is None else min(decay, update / (9.0 + update))
 
 
 class AveragedWeights:
-    def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float = 0.998) -> None:
-        refuse_if(not 0.0 <= decay < 1.0, f"the decay of averaged weights must be at least 0 and below 1, not {decay}")
+    def __init__(self, parameters: Mapping[str, nn.Parameter], decay: float | None = 0.998) -> None:
+        refuse_if(
+            decay is not None and not 0.0 <= decay < 1.0,
+            f"the decay of averaged weights must be at least 0 and below 1, not {decay}",
+        )
         self.parameters = dict(parameters)
         self.decay = decay
         self.updates = 0
@@ -365,7 +369,11 @@ class AveragedWeights:
 
     @contextmanager
     def swapped(self) -> Iterator[None]:
-        """Inside, the model has the averaged weights; afterwards its own, whatever happened."""
+        """Inside, the model has the averaged weights; afterwards its own, whatever happened. Before the first update
+        nothing is averaged, and the model keeps its own."""
+        if not self.updates:
+            yield
+            return
         self._swap()
         try:
             yield

@@ -328,12 +328,12 @@ def growing_lengths(config: GrowingConfig, whole: int, least: int) -> list[tuple
 # -- the causal language model -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class CausalConfig:
-    """[objective] of a causal system: there is nothing to set."""
+LEAST_WINDOW = 8  # tokens in the shortest of growing windows
 
-    def check(self) -> None:
-        pass
+
+@dataclass(frozen=True)
+class CausalConfig(GrowingConfig):
+    """[objective] of a causal system."""
 
 
 class CausalObjective(Objective):
@@ -341,10 +341,14 @@ class CausalObjective(Objective):
 
     perplexity = ("lm",)
 
-    def __init__(self, direction: Direction = "forward") -> None:
+    def __init__(self, direction: Direction = "forward", growing: GrowingConfig | None = None) -> None:
         super().__init__()
         self.direction = direction
+        self.growing = growing or CausalConfig()
         self.weights = {"lm": 1.0}
+
+    def lengths(self, context: int) -> list[tuple[float, int]]:
+        return growing_lengths(self.growing, context, LEAST_WINDOW)
 
     def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
         """Windows (shorter ones are padded) as inputs and shifted targets."""

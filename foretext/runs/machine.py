@@ -1,4 +1,4 @@
-"""The limits of the machine: memory and disk, and what happens when they run out.
+"""The limits of the machine: memory and disk, and what happens when they run out. Also its speed.
 
 Torch, numpy, the C library and the kernel each report a shortage in their own way. Here each becomes a `UserError` that
 says what was short and what to do, with the exit code for limits of the machine.
@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -205,6 +206,25 @@ def using_threads(count: int | None) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before)
+
+
+PROBE_SECONDS = 0.2
+PROBE_ROWS, PROBE_WIDTH = 2048, 512
+
+
+def products_a_second(device: str = "auto") -> float:
+    """Floating-point operations per second in a matrix product: the best measurement within `PROBE_SECONDS`."""
+    import torch
+
+    where = choose_device(device)
+    rows_NK = torch.ones(PROBE_ROWS, PROBE_WIDTH, device=where)
+    weight_KK = torch.ones(PROBE_WIDTH, PROBE_WIDTH, device=where)
+    best, until = float("inf"), time.perf_counter() + PROBE_SECONDS
+    while time.perf_counter() < until or best == float("inf"):
+        begun = time.perf_counter()
+        float(torch.mm(rows_NK, weight_KK)[0, 0])  # reading a value waits for the device
+        best = min(best, time.perf_counter() - begun)
+    return 2.0 * PROBE_ROWS * PROBE_WIDTH**2 / best
 
 
 def choose_device(name: str) -> torch.device:

@@ -13,6 +13,7 @@ from foretext.systems.electra import ELECTRA
 from foretext.systems.elmo import ELMO
 from foretext.systems.gpt import GPT
 from foretext.systems.gpt2 import GPT2
+from foretext.systems.modern import MODERN
 from foretext.systems.roberta import ROBERTA
 from foretext.systems.transformer_xl import TRANSFORMER_XL
 from foretext.systems.ulmfit import ULMFIT
@@ -23,6 +24,7 @@ SYSTEMS: dict[str, System] = {
     "word2vec": WORD2VEC,
     "gpt": GPT,
     "gpt2": GPT2,
+    "modern": MODERN,
     "bert": BERT,
     "roberta": ROBERTA,
     "albert": ALBERT,

@@ -133,6 +133,7 @@ class System:
     build_objective: Callable[[ObjectiveParts], Objective]
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
     hub: HubNames | None = None  # its table of names in Hugging Face folders; None: it cannot be exchanged yet
+    written_as: tuple[HubNames, ...] = ()  # further tables for export only; the first that fits a run is used
     causal: bool = True  # whether it predicts each token from those before it, and so can write and score text
     softmax_apart: bool = False  # whether it is causal in each direction, but its softmax is not the trunk's (ELMo)
     goes_on: bool = False  # whether it writes and scores text in one direction or order, although it is not causal
@@ -148,6 +149,8 @@ class System:
     vocabulary: tuple[str, ...] = ()  # special tokens of its vocabulary, whatever the kind
     # how weights are learned, see `Learner`; None: by gradients in the loop
     learn: Callable[..., Learner] | None = None
+    # (FLOP/s, minutes) → the size to train on this machine; None: the default size is `tiny`
+    size_for: Callable[[float, float], str] | None = None
     # prefixes of weights with one row per piece; empty: it cannot change its vocabulary
     piece_rows: tuple[str, ...] = ()
 

@@ -106,8 +106,8 @@ GPT2 = System(
     sizes=SIZES,
     config=TransformerConfig,
     build_trunk=lambda parts: Transformer(parts.model),
-    build_objective=lambda parts: CausalObjective(parts.direction),
+    build_objective=lambda parts: CausalObjective(parts.direction, parts.settings),
     build_layout=DelimitedLayout,
-    piece_rows=("trunk.tokens.weight", "trunk.value_tables."),
+    piece_rows=("trunk.tokens.weight", "trunk.value_tables.", "trunk.output."),
     hub=HUB,
 )

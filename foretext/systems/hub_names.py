@@ -52,6 +52,8 @@ class HubNames:
     unsaid: tuple[str, ...] = ()  # keys that may be null, which means nothing
     least: Mapping[str, int] = field(default_factory=dict)  # keys → the smallest number that ours supports
     fixed: tuple[str, ...] = ()  # fields of our configuration that must be the system's own: theirs has no other
+    must: Mapping[str, Any] = field(default_factory=dict)  # fields of our configuration → the value they must have
+    derived: Mapping[str, str] = field(default_factory=dict)  # keys → words of `sizes`
     after_padding: bool = False  # positions are counted from the padding's id on (RoBERTa)
 
     # Only for some systems.
@@ -91,8 +93,7 @@ class HubNames:
         name = ours.split(".", 2)[2] if ours.startswith("blocks.") else ours
         if name not in self.axes:
             return None
-        sizes = {"one": 1, "two": 2, "width": model.width, "heads": model.heads, "head": model.width // model.heads}
-        return [sizes[axis] for axis in self.axes[name]]
+        return [sizes(model)[axis] for axis in self.axes[name]]
 
     def plain(self, theirs: str) -> str:
         """A name of theirs without the prefix, if it has it, and with the newer of its endings."""
@@ -105,6 +106,11 @@ class HubNames:
     def whole(self, ours: str, theirs: str) -> str:
         """A name as their class with the heads has it."""
         return theirs if ours.startswith(HEAD) else self.prefix + theirs
+
+
+def sizes(model: Any) -> dict[str, int]:
+    """Numbers of our configuration, by their words in the tables."""
+    return {"one": 1, "two": 2, "width": model.width, "heads": model.heads, "head": model.width // model.heads}
 
 
 def both(names: Mapping[str, str]) -> dict[str, str]:
@@ -147,6 +153,10 @@ OPENAI_FIXED = (  # theirs is GPT's block
     "positions",
     "query_key_norm",
     "values",
+    "embedding_norm",
+    "embedding_skips",
+    "soft_cap",
+    "untied",
 )
 OPENAI_IDS = {"bos_token_id": "end", "eos_token_id": "end"}
 
@@ -168,6 +178,70 @@ def openai_heads(classifier: str, chooser: str) -> dict[str, HubHead]:
         },
     )
     return {"classification": labels, "entailment": labels, "regression": labels, "choice": choice}
+
+
+# -- later decoders ----------------------------------------------------------------------------------------------------
+
+_LLAMA_PARTS = {
+    "attention.out": "self_attn.o_proj",
+    "norm1": "input_layernorm",
+    "norm2": "post_attention_layernorm",
+    "up": "mlp.up_proj",
+    "gate": "mlp.gate_proj",
+    "down": "mlp.down_proj",
+}
+_LLAMA_CHOICES = {
+    "norm": "pre",
+    "norm_kind": "rms",
+    "activation": "silu",
+    "gated": True,
+    "bias": False,
+    "positions": "rotary",
+    "values": "own",
+    "embedding_norm": False,
+    "embedding_skips": False,
+    "soft_cap": 0.0,
+    "untied": False,
+}
+
+
+def _decoder(model_type: str, name: str, parts: Mapping[str, str], query_key_norm: bool) -> HubNames:
+    """A decoder of Llama's blocks, with the parts `parts`. `name` is the prefix of its class in `transformers`."""
+    block: dict[str, Theirs] = {f"{ours}.weight": f"{theirs}.weight" for ours, theirs in parts.items()}
+    block["attention.qkv.weight"] = tuple(f"self_attn.{one}_proj.weight" for one in "qkv")
+    return HubNames(
+        model_type=model_type,
+        language_model=f"{name}ForCausalLM",
+        heads={},
+        prefix="model.",
+        outside={"tokens.weight": "embed_tokens.weight", "final_norm.weight": "norm.weight"},
+        block="layers.{}.",
+        inside=block,
+        copies={"lm_head.weight": "tokens.weight"},
+        empty=(),
+        shape={
+            "vocabulary": "vocab_size",
+            "layers": "num_hidden_layers",
+            "width": "hidden_size",
+            "heads": "num_attention_heads",
+            "inner": "intermediate_size",
+            "context": "max_position_embeddings",
+            "epsilon": "rms_norm_eps",
+            "init_std": "initializer_range",
+            "rotary_base": "rope_theta",
+        },
+        dropouts=("attention_dropout",),
+        defaults={},
+        ids=OPENAI_IDS,
+        only={"hidden_act": ("silu",), "attention_bias": (False,)},
+        must=_LLAMA_CHOICES | {"query_key_norm": query_key_norm},
+        derived={"num_key_value_heads": "heads", "head_dim": "head"},
+    )
+
+
+LLAMA = _decoder("llama", "Llama", _LLAMA_PARTS, False)
+_NORMED_PARTS = {"attention.query_norm": "self_attn.q_norm", "attention.key_norm": "self_attn.k_norm"}
+QWEN3 = _decoder("qwen3", "Qwen3", _LLAMA_PARTS | _NORMED_PARTS, True)
 
 
 # -- the masked family -------------------------------------------------------------------------------------------------

@@ -73,6 +73,16 @@ class Job:
     keep_best: str | None = None  # validation metric (higher is better) whose best weights are kept
     carried: int = 0  # numbers that the objective carries from step to step, over all rows
 
+    @property
+    def averages(self) -> bool:
+        """Whether averaged weights are evaluated and kept: a moving average (`objective.average`) or the mean over the
+        tail (`training.tail`)."""
+        refuse_if(
+            self.config.tail > 0 and self.objective.average > 0,
+            "training.tail and objective.average both average weights; set one of them to 0",
+        )
+        return self.config.tail > 0 or self.objective.average > 0
+
 
 def step_seed(seed: int, step: int, part: int) -> int:
     """A 63-bit seed from (seed, step, part)."""
@@ -99,8 +109,8 @@ class Loop:
         self.position = Position()
         self.model = nn.ModuleDict({"trunk": job.trunk, "task": job.objective})
         self.best: dict[str, Tensor] | None = None
-        decay = job.objective.average
-        self.average = AveragedWeights(job.optimizer.parameters, decay) if decay else None
+        decay = None if job.config.tail else job.objective.average
+        self.average = AveragedWeights(job.optimizer.parameters, decay) if job.averages else None
         self.carried: dict[int, Any] = {}  # micro-batch → state for the same rows in the next step
         self._started = self._last_saved = self._last_reported = time.perf_counter()
         self._evaluations = 0
@@ -173,7 +183,7 @@ class Loop:
         norm = clip_gradients(job.optimizer.gradients(), job.config.clip)
         if math.isfinite(norm) and all(math.isfinite(loss) for loss in losses.values()):
             job.optimizer.step(rate)
-            if self.average is not None:
+            if self.average is not None and self._averages():
                 self.average.update()
         else:
             self.carried = carried  # the new state is probably not finite either
@@ -182,6 +192,11 @@ class Loop:
         position.step += 1
         position.tokens += sum(batch.real_tokens for batch in parts)
         return losses
+
+    def _averages(self) -> bool:
+        """Whether this step's weights enter the average: without a tail those of every step do."""
+        tail = self.job.config.tail
+        return not tail or self.job.budget.progress(self.position) >= 1.0 - tail
 
     def _rate(self) -> float:
         position = self.position

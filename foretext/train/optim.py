@@ -13,6 +13,11 @@ corrected for starting at zero, as in the paper's algorithm; ALBERT's released c
 
 Queries, keys and values are one tensor here and three matrices in the papers. Muon and LAMB treat them as three.
 
+The rate can depend on the kind of parameter. Matrices between states have the learning rate itself. Tables (one row per
+token or class) have `table_rate` times as much, vectors (norms, biases, learned scalars) `vector_rate` times as much.
+
+Cautious decay (Chen et al. 2025) applies weight decay only to those weights that the update also moves towards 0.
+
 SGD is v ← β₁ v + g, w ← w − rate · v, with weight decay on matrices decoupled as in AdamW; without momentum it keeps no
 state.
 
@@ -96,7 +101,8 @@ class Optimizer:
         self.rows = dict(rows or {})
         self.learning = list(groups)
         between = (name for name in parameters if not BETWEEN_STATES.isdisjoint(name.split(".")))
-        self.muon = {name for name in between if config.optimizer == "muon" and parameters[name].dim() == 2}
+        self.between = {name for name in between if parameters[name].dim() == 2}
+        self.muon = self.between if config.optimizer == "muon" else set()
         self.state: dict[str, Tensor] = {}
 
     def thaw(self, step: int) -> None:
@@ -138,8 +144,15 @@ class Optimizer:
             live = self._live(group)
             rest = [name for name in live if name not in self.muon]
             update = {"lamb": self._lamb, "sgd": self._sgd}.get(self.config.optimizer, self._adamw)
-            update(rest, rate * group.factor)
+            for factor in dict.fromkeys(map(self._factor, rest)):
+                update([name for name in rest if self._factor(name) == factor], rate * group.factor * factor)
             self._muon([name for name in live if name in self.muon], rate * group.factor)
+
+    def _factor(self, name: str) -> float:
+        """The factor on the rate, by the kind of parameter."""
+        if self._parameter(name) in self.between:
+            return 1.0
+        return self.config.table_rate if self._weight(name).dim() > 1 else self.config.vector_rate
 
     def zero_grad(self) -> None:
         for parameter in self.parameters.values():
@@ -154,6 +167,10 @@ class Optimizer:
             chosen = [name for name in names if (self._weight(name).dim() > 1) == decayed]
             if not chosen:
                 continue
+            decay = config.weight_decay if decayed else 0.0
+            if config.cautious and decay:
+                self._decay_adam_cautiously(chosen, rate * decay)
+                decay = 0.0
             torch._fused_adamw_(
                 [self._weight(name) for name in chosen],
                 [self._gradient(name) for name in chosen],
@@ -165,10 +182,16 @@ class Optimizer:
                 lr=rate,
                 beta1=config.beta1,
                 beta2=config.beta2,
-                weight_decay=config.weight_decay if decayed else 0.0,
+                weight_decay=decay,
                 eps=config.epsilon,
                 maximize=False,
             )
+
+    def _decay_adam_cautiously(self, names: list[str], amount: float) -> None:
+        """Called before the update. The update has the direction of its new mean gradient, computed here."""
+        for name in names:
+            mean = torch.lerp(self._buffer(name, "exp_avg"), self._gradient(name), 1.0 - self.config.beta1)
+            _decay_where_agreed(self._weight(name), mean, amount)
 
     @torch.no_grad()
     def _lamb(self, names: list[str], rate: float) -> None:
@@ -226,8 +249,12 @@ class Optimizer:
             stacked = torch.stack([u if tuple(u.shape) == shape else u.t() for _, u in pairs])
             scale = 0.2 * max(shape) ** 0.5
             for (weight, update), direction in zip(pairs, _orthogonalise(stacked)):
-                weight.mul_(1.0 - rate * self.config.weight_decay)
-                weight.add_(direction if update.shape == direction.shape else direction.t(), alpha=-rate * scale)
+                direction = direction if update.shape == direction.shape else direction.t()
+                if self.config.cautious:
+                    _decay_where_agreed(weight, direction, rate * self.config.weight_decay)
+                else:
+                    weight.mul_(1.0 - rate * self.config.weight_decay)
+                weight.add_(direction, alpha=-rate * scale)
 
     def _buffer(self, name: str, kind: str) -> Tensor:
         key = f"{name}/{kind}"
@@ -257,6 +284,11 @@ class Optimizer:
             count and len(tensors) != count, f"{where}: {len(tensors)} tensors, but {count} were saved; {FOREIGN}"
         )
         self.state = {key: tensors[key].to(parameter.device).clone() for key, parameter in wanted.items()}
+
+
+def _decay_where_agreed(weight: Tensor, update: Tensor, amount: float) -> None:
+    """Decays the weights that the update also moves towards 0. The update will be subtracted, so it has their sign."""
+    weight.sub_(weight * (weight * update > 0), alpha=amount)
 
 
 def _matrices(name: str, *tensors: Tensor) -> list[tuple[Tensor, ...]]:

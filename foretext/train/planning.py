@@ -343,7 +343,7 @@ def disk_needed(job: Job) -> int:
     for Muon, none for plain SGD); and the state carried from step to step.
     """
     checkpoint = WEIGHT * job.carried
-    averaged = job.objective.average > 0
+    averaged = job.averages
     copies = 1 + (job.keep_best is not None or averaged)
     for name, parameter in job.optimizer.parameters.items():
         checkpoint += (copies + averaged + job.optimizer.kept(name)) * _bytes(parameter)

@@ -145,6 +145,23 @@ def test_pretraining_killed_at_random(system: str, way: str, kills: int, tmp_pat
     assert steps == [row["step"] for row in whole.metrics() if "validation" in row]
 
 
+def test_the_mean_of_the_tail_killed_four_times(tmp_path: Path) -> None:
+    """Short windows first, and of the last half of the run the mean of the weights."""
+    warm()
+    sets = ("training.save_seconds=0.02", "training.log_samples=true", "training.tail=0.5", "training.cautious=true")
+    sets += ("objective.early=0.3", "objective.early_length=0.5", "training.table_rate=2", "training.vector_rate=0.5")
+    request = pretrain_request("modern", write_text(tmp_path), tmp_path / "whole", 80, *sets)
+    assert code_of(in_child(lambda: pretrain(request))) == 0
+    again = replace(request, out=tmp_path / "killed", resume=True)
+    assert killed_until_finished(lambda: pretrain(again), RunDirectory(again.out), 80, 5, kills=4) >= 2
+    whole, killed = RunDirectory(request.out), RunDirectory(again.out)
+    assert killed.read("model.safetensors") == whole.read("model.safetensors")
+    assert sample_log(again.out) == sample_log(request.out) and killed.names() == whole.names()
+    last = replace(request, out=tmp_path / "last", sets=(*request.sets, "training.tail=0"))
+    assert code_of(in_child(lambda: pretrain(last))) == 0
+    assert RunDirectory(last.out).read("model.safetensors") != whole.read("model.safetensors")
+
+
 def test_pretraining_on_pairs_of_segments_killed_four_times(tmp_path: Path) -> None:
     """XLNet's rows then remember half of what they read, and the other half is drawn."""
     warm()

@@ -194,6 +194,7 @@ def test_a_block_that_they_do_not_have(system: str, runs: Callable[[str], Path],
     """Every choice of the block that is not the system's own; transformers has these models under other names."""
     choices = {"norm": "pre" if system == "gpt" else "post", "norm_kind": "rms", "activation": "relu", "gated": True}
     choices |= {"inner": 64, "bias": False, "positions": "rotary", "query_key_norm": True, "values": "first"}
+    choices |= {"embedding_norm": True, "embedding_skips": True, "soft_cap": 15.0, "untied": True}
     assert set(choices) == set(SYSTEMS[system].hub.fixed)
     model = ft.load(runs(system)).model
     for field, choice in choices.items():

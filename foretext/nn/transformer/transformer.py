@@ -7,11 +7,17 @@ Later decoders differ in more, and a `TransformerConfig` has that too:
     norm              layer norm, or x / √(mean x² + ε) · g (RMSNorm, Zhang and Sennrich 2019)
     feed-forward      W₂ f(W₁ x), or gated, W₂ (f(W₃ x) ∘ W₁ x) (Shazeer 2020; with SiLU: SwiGLU); f may be relu²
                       (So et al. 2021)
-    rotary positions  queries and keys turned by angles that grow with their place (Su et al. 2021), so that q·k depends
-                      on the distance alone
-    query-key norm    of each head's queries and keys, before they are turned (Henry et al. 2020)
+    rotary positions  queries and keys are rotated by angles that grow with the position (Su et al. 2021), so that q·k
+                      depends only on the distance
+    query-key norm    each head's queries and keys are normed before the rotation (Henry et al. 2020)
     mixed values      λ₁ v + λ₂ v', where v' are the first block's values (Zhou et al. 2024) or the token's own row of a
                       table; both λ are learned and start at ½
+    embedding skips   a block reads λ₁ x + λ₂ x₀, where x₀ are the embeddings; both λ are learned and start at 1 and 0
+    normed embeddings x₀ / √(mean x₀² + ε), so that an embedding is as large as what the blocks add to it
+    zero residuals    a block's two output layers start at zero, so that a new trunk returns its embeddings (Zhang et
+                      al. 2019)
+    soft cap          limits the logits (`fused`)
+    untied            the output layer has a table of its own
 
 Llama's is norm=pre, norm_kind=rms, activation=silu, gated, without bias, positions=rotary. Blocks work on packed tokens
 (see `packing`). The feed-forward part of GPT and BERT is fused on a CPU (`fused`), and so is attention, whatever the
@@ -31,8 +37,9 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError, check_range, refuse_if
-from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward, linear
+from foretext.nn.fused import Gelu, TiedSoftmax, add_dropped, dropout, feed_forward, linear
 from foretext.nn.packing import Hiding, Packing, attend, chosen, pack, pick
+from foretext.nn.transformer.queries import RMSNorm, Rotation, prepared, rms_norm, rotation
 from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk, grown
 
 
@@ -88,10 +95,15 @@ class TransformerConfig(TransformerShape):
     rotary_base: float = 10000.0
     query_key_norm: bool = False
     values: Literal["own", "first", "embeddings"] = "own"  # what a block's values are mixed with, if not own alone
+    embedding_norm: bool = False  # whether embeddings are divided by their root mean square
+    embedding_skips: bool = False  # whether each block reads the embeddings beside the states
+    zero_residuals: bool = False  # whether projections onto the residual stream start at zero
+    soft_cap: float = 0.0  # limit of the logits, by a tanh; 0: none
+    untied: bool = False  # whether the output layer has a table of its own
 
     def check(self) -> None:
         super().check()
-        check_range("model", self, "at least 0", "inner")
+        check_range("model", self, "at least 0", "inner", "soft_cap")
         check_range("model", self, f"at least 1 and at most {MOST_BASE:,}", "rotary_base")
         if self.positions == "rotary" and self.width // self.heads % 2:
             raise UserError(
@@ -105,7 +117,7 @@ class TransformerConfig(TransformerShape):
 
     def build_norm(self, width: int) -> nn.Module:
         if self.norm_kind == "rms":
-            return nn.RMSNorm(width, eps=self.epsilon)
+            return RMSNorm(width, eps=self.epsilon)
         return nn.LayerNorm(width, eps=self.epsilon, bias=self.bias)
 
     def norm_parameters(self, width: int) -> int:
@@ -122,7 +134,7 @@ class TransformerConfig(TransformerShape):
         return self.values == "embeddings" and (self.layers - layer) % 2 == 1
 
     def parameters(self) -> int:
-        rows = self.vocabulary * (1 + sum(map(self.has_value_table, range(self.layers))))
+        rows = self.vocabulary * (1 + self.untied + sum(map(self.has_value_table, range(self.layers))))
         rows += self.context if self.positions == "learned" else 0
         final = self.norm_parameters(self.width) if self.norm == "pre" else 0
         return rows * self.width + sum(map(self.block_parameters, range(self.layers))) + final
@@ -132,31 +144,15 @@ class TransformerConfig(TransformerShape):
         matrices = 4 * self.width**2 + (ups + 1) * self.width * inner
         biases = 5 * self.width + ups * inner if self.bias else 0
         head = self.norm_parameters(self.width // self.heads) if self.query_key_norm else 0
-        shares = 2 * (self.values_of(layer) == "mixed")
+        shares = 2 * (self.values_of(layer) == "mixed") + 2 * self.embedding_skips
         return matrices + biases + 2 * self.norm_parameters(self.width) + 2 * head + shares
 
     def activations(self, tokens: int) -> int:
         weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
         plain = self.positions != "rotary" and not self.query_key_norm and self.values == "own"
-        states = (18 if plain else 26) * self.width + (7 if self.gated else 4) * self.feed_forward
+        states = (18 if plain else 26) + 2 * self.embedding_skips
+        states = states * self.width + (7 if self.gated else 4) * self.feed_forward
         return tokens * self.layers * (states + weights)
-
-
-Rotation = tuple[Tensor, Tensor]  # cosines and sines of each token's angles, [..., 1, K / 2], for all heads alike
-
-
-def rotation(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> Rotation:
-    """Of heads so wide, by angles position · base^(−2i / width)."""
-    exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
-    angles = positions[..., None, None].to(dtype) * base**-exponents
-    return angles.cos(), angles.sin()
-
-
-def rotated(x: Tensor, by: Rotation) -> Tensor:
-    """[..., H, K] with number i and number i + K / 2 as the two sides of a plane, as in transformers."""
-    cos, sin = (part.to(x.dtype) for part in by)
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
 
 @dataclass
@@ -165,6 +161,7 @@ class SideInputs:
 
     hidden: Hiding = ()  # `packing.hidden()`, where blocks look both ways
     rotation: Rotation | None = None
+    embeddings: Tensor | None = None  # [..., D], the input of the first block
     values: Tensor | None = None  # [..., H, K]: put here by the block that keeps its own, or by the trunk
 
 
@@ -184,17 +181,11 @@ class Attention(nn.Module):
         qkv = linear(x, self.qkv).unflatten(-1, (3, self.heads, -1))
         if self.query_norm is None and side.rotation is None and self.values == "own":
             return qkv
-        q, k, v = qkv.unbind(-3)
-        if self.query_norm is not None and self.key_norm is not None:
-            q, k = self.query_norm(q), self.key_norm(k)
-        if side.rotation is not None:
-            q, k = rotated(q, side.rotation), rotated(k, side.rotation)
         if self.values == "kept":
-            side.values = v
-        if self.shares is not None:
-            assert side.values is not None, "a block that mixes values is given some"
-            v = self.shares[0] * v + self.shares[1] * side.values
-        return torch.stack([q, k, v], dim=-3)
+            side.values = qkv.select(-3, 2)
+        assert self.shares is None or side.values is not None, "a block that mixes values is given some"
+        norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
+        return prepared(qkv, norms, side.rotation, side.values, self.shares)
 
     def forward(self, x_ND: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None) -> Tensor:
         """`picked_R`: the tokens that are wanted."""
@@ -241,6 +232,14 @@ class Block(nn.Module):
         self.down = nn.Linear(shape.feed_forward, shape.width, bias=shape.bias)
         self.norm2 = shape.build_norm(shape.width)
         self.fused = FUSED.get(shape.activation) if shape.bias and not shape.gated else None
+        self.skip = nn.Parameter(torch.tensor([1.0, 0.0])) if shape.embedding_skips else None  # λ₁, λ₂
+
+    def _input(self, x: Tensor, side: SideInputs) -> Tensor:
+        """The block's input: the states below it, mixed with the embeddings if there are skips."""
+        if self.skip is None:
+            return x
+        assert side.embeddings is not None, "a block with a skip needs the embeddings"
+        return self.skip[0] * x + self.skip[1] * side.embeddings
 
     def _feed_forward(self, x: Tensor) -> Tensor:
         if self.fused is not None:
@@ -251,6 +250,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None = None) -> Tensor:
         """The states of all packed tokens, or of these alone, which all the same look at all others."""
+        x = self._input(x, side)
         own = pick(x, picked_R)
         if self.pre:
             x = add_dropped(own, self.attention(self.norm1(x), packing, side, picked_R), self.p, self.training)
@@ -261,6 +261,7 @@ class Block(nn.Module):
     def step(
         self, x: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        x = self._input(x, side)
         mixed, pair = self.attention.step(self.norm1(x) if self.pre else x, past, attend_BTS, side)
         if self.pre:
             x = x + mixed
@@ -271,6 +272,7 @@ class Block(nn.Module):
     @torch.no_grad()
     def attention_weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
         """Of one sequence's states below this block: [H, T, T]."""
+        x_TD = self._input(x_TD, side)
         return self.attention.weights(self.norm1(x_TD) if self.pre else x_TD, side)
 
 
@@ -299,6 +301,7 @@ class StackedTrunk(TokenTrunk):
     def _read(self, x_ND: Tensor, packing: Packing, side: SideInputs, keep_layers: bool) -> Hidden:
         """What the blocks make of embeddings; the last one computes what will be read of its states."""
         layers = [packing.unpack(x_ND)] if keep_layers else []
+        side.embeddings = x_ND
         for layer, block in enumerate(self._stack(), 1):
             picked = packing.read_R if layer == self.config.layers and not keep_layers else None
             self._give_values(side, layer - 1, packing.ids_N)
@@ -312,6 +315,7 @@ class StackedTrunk(TokenTrunk):
         """The attention of every layer and head over one sequence: [layers, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
         found, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
+        side.embeddings = layers[0][0]
         for layer, block in enumerate(self._stack()):
             self._give_values(side, layer, ids_T)
             found.append(block.attention_weights(layers[layer][0], side))
@@ -331,7 +335,7 @@ class Transformer(StackedTrunk):
     """Token and position embeddings and a stack of causal blocks."""
 
     branches = True
-    above = ("final_norm.",)
+    above = ("final_norm.", "output.")
 
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
@@ -342,16 +346,25 @@ class Transformer(StackedTrunk):
         self.final_norm = config.build_norm(config.width) if config.norm == "pre" else nn.Identity()
         own = filter(config.has_value_table, range(config.layers))
         self.value_tables = nn.ModuleDict({str(n): nn.Embedding(config.vocabulary, config.width) for n in own})
+        self.output = nn.Embedding(config.vocabulary, config.width) if config.untied else None
         self.apply(self._initialise)
-        if config.scale_residuals:
-            self._scale_residuals()
+        if config.zero_residuals:
+            self._scale_residuals(0.0)
+        elif config.scale_residuals:  # each block adds two terms; scaled, their sum starts with the variance of one
+            self._scale_residuals((2 * config.layers) ** -0.5)
 
     @torch.no_grad()
-    def _scale_residuals(self) -> None:
-        """Each block adds two terms to the residual stream; scaled so, the sum has one term's variance at the start."""
+    def _scale_residuals(self, factor: float) -> None:
+        """Multiplies the projections onto the residual stream."""
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.out.weight", "down.weight")):
-                parameter.mul_((2 * self.config.layers) ** -0.5)
+                parameter.mul_(factor)
+
+    def output_table(self) -> Tensor:
+        return self.tokens.weight if self.output is None else self.output.weight
+
+    def output_layer(self) -> TiedSoftmax:
+        return TiedSoftmax(self.output_table(), cap=self.config.soft_cap)
 
     def new_state(self, rows: int) -> DecodingCache:
         """An empty decoding cache; pass it as `state` to have it filled."""
@@ -374,7 +387,8 @@ class Transformer(StackedTrunk):
         return self._read(x, packing, self._side_inputs(packing.positions_N), keep_layers)
 
     def _embed(self, ids: Tensor, positions: Tensor) -> Tensor:
-        return self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
+        x = self.tokens(ids) if self.positions is None else self.tokens(ids) + self.positions(positions)
+        return rms_norm(x, None, self.config.epsilon) if self.config.embedding_norm else x
 
     def _side_inputs(self, positions: Tensor) -> SideInputs:
         if self.config.positions != "rotary":
@@ -404,6 +418,7 @@ class Transformer(StackedTrunk):
         elif attend is not None:
             attend = F.pad(attend, (state.length, 0), value=True)
         x, side = self._embed(batch.ids_BT, positions), self._side_inputs(positions)
+        side.embeddings = x
         layers = [x] if keep_layers else []
         pairs = []
         for index, block in enumerate(self._stack()):
@@ -421,6 +436,8 @@ class Transformer(StackedTrunk):
         for layer, table in self.value_tables.items():
             assert isinstance(table, nn.Embedding)
             self.value_tables[layer] = grown(table, size, self.draw)
+        if self.output is not None:
+            self.output = grown(self.output, size, self.draw)
 
 
 def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:

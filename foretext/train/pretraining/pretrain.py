@@ -48,7 +48,7 @@ from foretext.train.planning import (
     sequences_for,
 )
 from foretext.train.pretraining.learner_loop import learn
-from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config
+from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config, with_size
 from foretext.train.pretraining.run_setup import RunSetup, prepare_pairs, prepare_text
 from foretext.train.pretraining.words_beside import budget_beside, forget_tokens, words_request
 from foretext.train.resume import TOKENS, draw_missing_curve, finished, going_on, starts_over, write_curve, writing
@@ -65,6 +65,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
     run = RunDirectory(request.out)
     over = starts_over(run, request.resume)
     changes: list[Change] = []
+    request, sized = with_size(request, run)
     config = resolved_config(request, run, changes.append)
     if is_finished(run):
         reporter.note(finished(run.path, changes, f"; to continue training: {_onward(run)}"))
@@ -78,7 +79,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
             reporter.note(remark)
     if choose_device(request.device).type == "cpu":
         check_memory(Memory(config.model, config.micro_batch, config.model.context))
-    setup = RunSetup(request, run, config, reporter, stopping)
+    setup = RunSetup(request, run, config, reporter, stopping, sized)
     tune_allocator()
     system = system_named(config.run.system)
     with (
@@ -168,7 +169,8 @@ def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
     check_disk(run, job)
     speeds = [probe_speed(loop, stage) for stage in job.stages]
     title = f"pre-training {system.name} {info.size} into {run.path}"
-    setup.reporter.plan(title, describe_plan(loop, speeds, len(shards), model))
+    sized = [("size", setup.sized)] if setup.sized else []
+    setup.reporter.plan(title, sized + describe_plan(loop, speeds, len(shards), model))
     return loop
 
 

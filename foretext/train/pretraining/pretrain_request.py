@@ -13,6 +13,7 @@ from foretext.config import Change, Setting, apply_sets, difference
 from foretext.errors import UserError, refuse, refuse_if
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
+from foretext.runs.machine import products_a_second, using_threads
 from foretext.runs.run_config import Budget, DataConfig, PretrainConfig, RunConfig, read_config
 from foretext.systems import size_named, system_named
 from foretext.systems.base import StartConfig, System
@@ -57,6 +58,23 @@ def written_texts(texts: Iterable[str], file: Path) -> Path:
     lines = (json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
     file.write_text("".join(lines), encoding="utf-8", errors="replace")
     return file
+
+
+def with_size(request: PretrainRequest, run: RunDirectory) -> tuple[PretrainRequest, str]:
+    """The request with the size that follows from minutes and machine, and the plan's line about it. The request is
+    unchanged if it names a size, has no minutes, continues a run, or if its system has no such rule."""
+    going_on = request.start is not None or (request.resume and run.has("config.toml"))
+    minutes = None if request.budget is None else request.budget.minutes
+    if going_on or request.size is not None or minutes is None:
+        return request, ""
+    system = system_named(request.system or RunConfig.system)
+    if system.size_for is None:
+        return request, ""
+    with using_threads(request.threads):
+        products = products_a_second(request.device)
+    name = system.size_for(products, minutes)
+    said = f"{name}: chosen for {minutes:g} minutes at {products / 1e9:.0f} GFLOP/s; --size sets another"
+    return replace(request, size=name), said
 
 
 def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:

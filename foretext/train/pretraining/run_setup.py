@@ -47,6 +47,7 @@ class RunSetup:
     config: PretrainConfig
     reporter: Reporter
     stopping: StopRequest
+    sized: str = ""  # the plan's line about the size, if the size follows from minutes and machine
     tokenizer: Tokenizer = field(init=False)  # set by `take_up` or `name_vocabulary`
     vectors: np.ndarray | None = None  # of the vocabulary's words, if a trunk starts with vectors
 

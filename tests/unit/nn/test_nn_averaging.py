@@ -33,6 +33,22 @@ def test_the_recurrence() -> None:
         assert not torch.allclose(dict(model.named_parameters())[name], tensor)
 
 
+def test_the_mean_of_all_updates() -> None:
+    model = nn.Linear(3, 2)
+    average = AveragedWeights(dict(model.named_parameters()), decay=None)
+    moved(model)
+    own = model.weight.detach().clone()
+    with average.swapped():
+        assert torch.equal(model.weight, own), "there is no average before the first update"
+    seen = []
+    for _ in range(7):
+        moved(model)
+        average.update()
+        seen.append({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
+    expected = {name: torch.stack([one[name] for one in seen]).mean(0) for name in seen[0]}
+    close(average.averages, expected, terms=2 * 7)
+
+
 def test_swapping_gives_the_averages_and_back_again() -> None:
     model = nn.Linear(3, 2)
     average = AveragedWeights(dict(model.named_parameters()))

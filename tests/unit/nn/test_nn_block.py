@@ -14,7 +14,8 @@ from tolerance import close, terms_of
 
 from foretext.batch import Batch
 from foretext.errors import UserError
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig, rotated, rotation
+from foretext.nn.transformer.queries import rotated, rotation
+from foretext.nn.transformer.transformer import Transformer, TransformerConfig
 
 THERE = terms_of(2 * (5 * 32 + 2 * 24 + 128))  # of each of two layers: norms and projections, keys, inner states
 CHOICES: dict[str, dict[str, object]] = {
@@ -33,8 +34,12 @@ CHOICES: dict[str, dict[str, object]] = {
     "query-key norm without bias": {"query_key_norm": True, "norm_kind": "rms", "positions": "rotary"},
     "first values": {"values": "first", "layers": 3},
     "value tables": {"values": "embeddings", "layers": 3},
+    "normed embeddings": {"embedding_norm": True},
+    "embedding skips": {"embedding_skips": True, "layers": 3},
+    "embedding skips, norm before": {"embedding_skips": True, "norm": "pre", "positions": "rotary"},
     "all": {"norm": "pre", "norm_kind": "rms", "activation": "squared-relu", "gated": True, "inner": 48, "bias": False}
-    | {"positions": "rotary", "query_key_norm": True, "values": "first"},
+    | {"positions": "rotary", "query_key_norm": True, "values": "first", "embedding_norm": True}
+    | {"embedding_skips": True},
 }
 
 
@@ -115,9 +120,14 @@ class Plain:
         states = [self.weights["tokens.weight"][token] for token in ids]
         if self.config.positions == "learned":
             states = [x + self.weights["positions.weight"][place] for place, x in enumerate(states)]
-        pre = self.config.norm == "pre"
+        if self.config.embedding_norm:
+            states = [x / math.sqrt((x * x).mean() + self.config.epsilon) for x in states]
+        pre, embeddings = self.config.norm == "pre", states
         for layer in range(self.config.layers):
             name = f"blocks.{layer}"
+            if self.config.embedding_skips:
+                skip = self.weights[f"{name}.skip"]
+                states = [skip[0] * x + skip[1] * below for x, below in zip(states, embeddings)]
             read = [self.norm(x, f"{name}.norm1") for x in states] if pre else states
             states = [x + y for x, y in zip(states, self.attention(read, ids, layer))]
             if pre:
@@ -141,7 +151,7 @@ def test_the_trunk_is_the_formulas(choice: str) -> None:
         state = read.state
 
 
-@pytest.mark.parametrize("choice", ["rotary", "query-key norm", "all", "value tables"])
+@pytest.mark.parametrize("choice", ["rotary", "query-key norm", "all", "value tables", "embedding skips"])
 def test_attention_weights_are_those_of_the_pass(choice: str) -> None:
     """Mixed by them, a layer's values are what its output projection reads."""
     trunk = trunk_of("gpt", **CHOICES[choice]).eval()

@@ -41,6 +41,28 @@ def test_value_and_gradients_at_chunk_borders(rows: int, weighted: bool, monkeyp
     close(mine, theirs, terms=terms_of(THERE, BACK, rows))
 
 
+@pytest.mark.parametrize("rows", [1, 8, 23])
+@pytest.mark.parametrize("biased", [False, True])
+def test_capped_logits(rows: int, biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against the formula by autograd: loss, gradients, scores and the logits themselves."""
+    monkeypatch.setattr(module, "LEAST_ROWS", 8)
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
+    h, table, targets = inputs(rows)
+    bias = torch.randn(VOCABULARY, dtype=torch.float64, requires_grad=True) if biased else None
+    learned = [h, table, *([bias] if bias is not None else [])]
+    layer = TiedSoftmax(table, bias, cap=2.5)
+    plain = h @ table.t() + (0.0 if bias is None else bias)
+    logits = 2.5 * torch.tanh(plain / 2.5)
+    assert float((logits - plain).detach().abs().max()) > 1, "the cap is felt"
+    losses = F.cross_entropy(logits, targets, reduction="none")
+    close(layer.loss(h, targets), losses.sum(), terms=terms_of(THERE, rows))
+    close(layer.logits(h), logits, terms=THERE)
+    close(layer.token_losses(h, targets)[0], losses, terms=THERE)
+    assert torch.equal(layer.token_losses(h, targets)[1], logits.argmax(1))
+    mine, theirs = (torch.autograd.grad(0.3 * value, learned) for value in (layer.loss(h, targets), losses.sum()))
+    close(mine, theirs, terms=terms_of(THERE, BACK, rows))
+
+
 def test_chunks_cover_all_rows_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in (0, 1, 127, 128, 129, 1000):
         slices = module._chunks(rows, 1 << 16)

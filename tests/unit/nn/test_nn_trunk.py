@@ -303,9 +303,28 @@ def test_growing_the_vocabulary() -> None:
     assert bool(torch.isfinite(top).all()) and trunk.output_table() is new
     tables = Transformer(replace(SHAPE, values="embeddings"))
     own = tables.value_tables["1"].weight.detach().clone()
+    apart = Transformer(replace(SHAPE, untied=True))
+    table = apart.output_table().detach().clone()
+    apart.grow_vocabulary(SHAPE.vocabulary + 40)
+    assert apart.output_table().shape == (SHAPE.vocabulary + 40, SHAPE.width)
+    assert torch.equal(apart.output_table()[: SHAPE.vocabulary], table) and not torch.equal(
+        apart.output_table()[:5], apart.tokens.weight[:5]
+    )
     tables.grow_vocabulary(SHAPE.vocabulary + 40)
     assert tables.value_tables["1"].weight.shape == (SHAPE.vocabulary + 40, SHAPE.width)
     assert torch.equal(tables.value_tables["1"].weight[: SHAPE.vocabulary], own)
+
+
+def test_zero_residuals_make_a_new_trunk_its_embeddings() -> None:
+    plain, zero = (Transformer(replace(SHAPE, norm="pre", zero_residuals=told)) for told in (False, True))
+    ids = torch.tensor([[5, 60, 3, 3, 17]])
+    layers = zero(Batch(ids), keep_layers=True).layers
+    assert len(layers) == 3 and all(torch.equal(layer, layers[0]) for layer in layers)
+    assert float((plain(Batch(ids), keep_layers=True).layers[1] - layers[0]).detach().abs().max()) > 1e-3
+    drawn = {name for name, parameter in zero.named_parameters() if parameter.dim() > 1 and bool(parameter.any())}
+    assert {name for name, p in zero.named_parameters() if p.dim() > 1} - drawn == {
+        f"blocks.{layer}.{name}" for layer in (0, 1) for name in RESIDUAL
+    }
 
 
 TRUNCATED = 0.8796  # deviation of a normal distribution that is cut at two deviations
@@ -316,7 +335,9 @@ RESIDUAL = ("attention.out.weight", "down.weight")  # what GPT-2 draws smaller
 def test_initial_weights(system: str) -> None:
     trunk = SYSTEMS[system].build_trunk(TrunkParts(replace(TINY[system], width=128)))
     for name, parameter in trunk.named_parameters():
-        if "norm" in name:
+        if name.endswith(("skip", "shares")):
+            assert parameter.tolist() == ([1.0, 0.0] if name.endswith("skip") else [0.5, 0.5])
+        elif "norm" in name:
             assert torch.equal(parameter, torch.full_like(parameter, float(name.endswith("weight"))))
         elif name.endswith("bias"):
             assert float(parameter.detach().abs().sum()) == 0

@@ -172,6 +172,58 @@ def test_muon_equals_its_definition_for_one_tall_matrix() -> None:
     close(weight, expected, terms=terms_of(5 * 5 * (9 + 4 + 4)))  # five updates of five Newton–Schulz steps
 
 
+# -- rates by kind, and cautious decay ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon", "lamb", "sgd"])
+def test_tables_and_vectors_have_rates_of_their_own(optimizer: str) -> None:
+    """What they learn is what an optimiser at that rate would have them learn."""
+    shapes = {"trunk.tokens.weight": (7, 4), "trunk.blocks.0.up.weight": (8, 4), "trunk.blocks.0.norm1.weight": (4,)}
+    first = {name: torch.randn(shape) for name, shape in shapes.items()}
+    config = replace(PLAIN, optimizer=optimizer, weight_decay=0.1)
+
+    def learned(config: TrainingConfig, rate: float) -> dict[str, torch.Tensor]:
+        params = {name: nn.Parameter(tensor.clone()) for name, tensor in first.items()}
+        made = Optimizer(config, params, [Group(list(params))])
+        for step in range(3):
+            draw_gradients(params, step)
+            made.step(rate)
+        return {name: parameter.detach() for name, parameter in params.items()}
+
+    found = learned(replace(config, table_rate=5.0, vector_rate=0.25), 0.01)
+    for name, rate in zip(shapes, (0.05, 0.01, 0.0025)):
+        assert torch.equal(found[name], learned(config, rate)[name]), name
+        assert not torch.equal(found[name], learned(config, 0.02)[name]), name
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_cautious_decay_is_where_the_update_agrees(optimizer: str) -> None:
+    """Of the same update without decay, each number is taken off its part where it has the update's sign."""
+    name, rate, decay = "blocks.0.attention.qkv.weight", 0.02, 0.3
+    first = torch.randn(12, 4)
+
+    def stepped(cautious: bool, weight_decay: float) -> torch.Tensor:
+        weight = nn.Parameter(first.clone())
+        config = replace(PLAIN, optimizer=optimizer, weight_decay=weight_decay, cautious=cautious)
+        made = Optimizer(config, {name: weight}, [Group([name])])
+        draw_gradients({"w": weight}, 7)
+        made.step(rate)
+        return weight.detach()
+
+    plain, whole = stepped(False, 0.0), stepped(False, decay)
+    found = stepped(True, decay)
+    agreed = (first - plain) * first > 0
+    assert 0 < int(agreed.sum()) < agreed.numel()
+    close(found, torch.where(agreed, plain - rate * decay * first, plain), terms=UPDATE)
+    close(found[agreed], whole[agreed], terms=UPDATE)
+    assert torch.equal(stepped(True, 0.0), plain)
+
+
+def test_cautious_decay_is_for_two_optimisers() -> None:
+    with refused("training.cautious", "sgd"):
+        replace(PLAIN, optimizer="sgd", cautious=True).check()
+
+
 # -- LAMB ------------------------------------------------------------------------------------------------------------
 
 

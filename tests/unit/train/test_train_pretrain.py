@@ -459,7 +459,7 @@ def test_short_sequences_come_first_and_as_many_tokens_are_in_an_update(
     context = read_config(RunDirectory(tmp_path / "run")).model.context
     lengths = load_model(tmp_path / "run").objective.lengths(context)  # type: ignore[union-attr]
     whole = lengths[-1][1]
-    assert lengths == [(0.5, whole // 2), (1.0, whole)] and (whole == context) == (system in FRAMED)
+    assert lengths == [(0.5, whole // 2), (1.0, whole)] and (whole == context) == (system in {*FRAMED, *CAUSAL})
     assert re.findall(r"\d+%?", notes.plans[0]["sequences"]) == [str(whole // 2), str(whole), "50%"]
     rows = 4 * context // whole
     assert [count for count, _ in shapes] == [2 * rows] * 3 + [rows] * 3
