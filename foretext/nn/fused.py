@@ -256,7 +256,7 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
         bias_V: Tensor | None,
         learning: bool,
     ) -> Tensor:
-        # needs_input_grad is true for a parameter even under no_grad, where the gradients would be wasted.
+        # needs_input_grad is true for a parameter even under no_grad, where the gradients would be for nobody.
         of_h, of_table, _, _, of_bias, _ = (learning and needed for needed in ctx.needs_input_grad)
         grads = _Gradients(
             torch.empty_like(h_ND) if of_h else None,

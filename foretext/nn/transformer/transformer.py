@@ -87,7 +87,7 @@ class TransformerConfig(TransformerShape):
     positions: Literal["learned", "rotary", "none"] = "learned"
     rotary_base: float = 10000.0
     query_key_norm: bool = False
-    values: Literal["own", "first", "embeddings"] = "own"  # whether a block's own values are mixed with others
+    values: Literal["own", "first", "embeddings"] = "own"  # what a block's values are mixed with, if not own alone
 
     def check(self) -> None:
         super().check()
@@ -147,14 +147,14 @@ Rotation = tuple[Tensor, Tensor]  # cosines and sines of each token's angles, [.
 
 
 def rotation(positions: Tensor, width: int, base: float, dtype: torch.dtype) -> Rotation:
-    """For heads of this width, with angles position · base^(−2i / width)."""
+    """Of heads so wide, by angles position · base^(−2i / width)."""
     exponents = torch.arange(0, width, 2, device=positions.device, dtype=dtype) / width
     angles = positions[..., None, None].to(dtype) * base**-exponents
     return angles.cos(), angles.sin()
 
 
 def rotated(x: Tensor, by: Rotation) -> Tensor:
-    """[..., H, K] with numbers i and i + K / 2 as the two coordinates of a plane, as in transformers."""
+    """[..., H, K] with number i and number i + K / 2 as the two sides of a plane, as in transformers."""
     cos, sin = (part.to(x.dtype) for part in by)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
@@ -166,7 +166,7 @@ class SideInputs:
 
     hidden: Hiding = ()  # `packing.hidden()`, if blocks are bidirectional
     rotation: Rotation | None = None
-    values: Tensor | None = None  # [..., H, K]: set by the block that keeps its own, or by the trunk
+    values: Tensor | None = None  # [..., H, K]: put here by the block that keeps its own, or by the trunk
 
 
 class Attention(nn.Module):
@@ -193,7 +193,7 @@ class Attention(nn.Module):
         if self.values == "kept":
             side.values = v
         if self.shares is not None:
-            assert side.values is not None, "a block that mixes values needs some"
+            assert side.values is not None, "a block that mixes values is given some"
             v = self.shares[0] * v + self.shares[1] * side.values
         return torch.stack([q, k, v], dim=-3)
 
@@ -251,7 +251,7 @@ class Block(nn.Module):
         return linear(activate(inner) if self.gate is None else activate(linear(x, self.gate)) * inner, self.down)
 
     def forward(self, x: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None = None) -> Tensor:
-        """The states of all packed tokens, or of only these tokens, which still attend to all others."""
+        """The states of all packed tokens, or of these alone, which all the same look at all others."""
         own = pick(x, picked_R)
         if self.pre:
             x = add_dropped(own, self.attention(self.norm1(x), packing, side, picked_R), self.p, self.training)
@@ -271,7 +271,7 @@ class Block(nn.Module):
 
     @torch.no_grad()
     def attention_weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
-        """From one sequence's states below this block: [H, T, T]."""
+        """Of one sequence's states below this block: [H, T, T]."""
         return self.attention.weights(self.norm1(x_TD) if self.pre else x_TD, side)
 
 
@@ -349,8 +349,7 @@ class Transformer(StackedTrunk):
 
     @torch.no_grad()
     def _scale_residuals(self) -> None:
-        """Each block adds two terms to the residual stream; with this scaling, the sum initially has the variance of
-        one term."""
+        """Each block adds two terms to the residual stream; scaled so, the sum has one term's variance at the start."""
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.out.weight", "down.weight")):
                 parameter.mul_((2 * self.config.layers) ** -0.5)
