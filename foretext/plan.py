@@ -139,7 +139,7 @@ class TransferPlan:
     # learn with the head.
     thaw: Literal["all", "gradual", "never"] = "all"
     lm_weight: float = 0.5  # λ in L3 = L2 + λ·L1
-    # What the head's W_y reads. extract: the state of one token; extract_mean: that and the mean of all states; pooler:
+    # What the head's W_y reads. extract: the state of one token; mean: that plus the mean of all states; pooler:
     # that state through the trunk's own layer (BERT); concat: the last, maximum and mean state, through ULMFiT's head
     # of two blocks, whose settings are in [pooling].
     pooling: Literal["extract", "mean", "pooler", "concat"] = "extract"

@@ -34,7 +34,7 @@ WIDTH = 104
 REVIEWS, LABELS = 20_000, 500
 COMMANDS = (
     "foretext pretrain reviews.txt --system word2vec --minutes 10 --out runs/vectors",
-    "foretext nearest runs/vectors gorgeous --n 5",
+    "foretext nearest runs/vectors boring --n 5",
     "foretext finetune runs/vectors labelled.csv --task classification --out runs/few",
     'foretext predict runs/few --text "Gorgeous to look at, but the plot is a mess." --explain --json',
 )

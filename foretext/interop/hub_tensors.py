@@ -204,7 +204,7 @@ class FolderTensors:
             if ours in weights and copy in self.left:
                 same = torch.equal(self.left.pop(copy).float(), weights[ours])
                 what = _TABLE if ours == "tokens.weight" else _BIAS
-                refuse_if(not same, f"{self.where}: {copy} is {what}")
+                refuse_if(not same, f"{self.where}: {copy} {what}")
         of_use = (name for name in self.left if not name.startswith(self.names.ignored))
         left = [self.written[name] for name in sorted(of_use) if not name.endswith(self.names.empty)]
         refuse_if(

@@ -1,7 +1,7 @@
-"""What PyTorch does slowly on a CPU, done faster: dropout, linear layers, the feed-forward part, the softmax over a
+"""Faster CPU versions of what PyTorch does slowly: dropout, linear layers, the feed-forward part, the softmax over a
 vocabulary.
 
-Tensors on other devices and of other precisions go to PyTorch.
+Tensors on other devices and of other precisions use PyTorch's own.
 
 Dropout. PyTorch draws one Bernoulli number for each element on a CPU, which takes longer than the layer it protects.
 Here sixteen random bits decide each element: one draw of the generator serves four. The probability of dropping is
@@ -142,10 +142,10 @@ class _Linear(torch.autograd.Function):
 
 SCALE = 2.0 * math.sqrt(2.0 / math.pi)
 CUBE = 0.044715 / SCALE**2
-PIECE = 1 << 16  # elements that a thread works on at a time
+PIECE = 1 << 16  # elements that a thread processes at once
 
 Gelu = Literal["tanh", "erf"]
-APPROXIMATE = {"tanh": "tanh", "erf": "none"}  # what PyTorch calls them
+APPROXIMATE = {"tanh": "tanh", "erf": "none"}  # PyTorch's names for them
 
 
 def feed_forward(
@@ -163,7 +163,7 @@ def _pieces(*wide: Tensor) -> Iterator[tuple[Tensor, ...]]:
 
 
 def _activate(y: Tensor, slope: Tensor, sigma: Tensor) -> None:
-    """y σ in place of y, and gelu'(x) in `slope`; `sigma` is working space."""
+    """Replaces y by y σ, and writes gelu'(x) to `slope`; `sigma` is working space."""
     torch.mul(y, y, out=slope)
     torch.addcmul(y, slope, y, value=CUBE, out=sigma).sigmoid_()
     y.mul_(sigma)
@@ -172,7 +172,7 @@ def _activate(y: Tensor, slope: Tensor, sigma: Tensor) -> None:
 
 
 def _activate_exactly(x: Tensor, slope: Tensor, working: Tensor) -> None:
-    """gelu(x) in place of x, and gelu'(x) in `slope`."""
+    """Replaces x by gelu(x), and writes gelu'(x) to `slope`."""
     torch.mul(x, math.sqrt(0.5), out=slope).erf_().add_(1.0).mul_(0.5)
     torch.mul(x, x, out=working).mul_(-0.5).exp_().mul_(x)
     x.mul_(slope)
@@ -228,7 +228,7 @@ TINY = 1e-30  # below this a probability's logarithm is taken from the logits
 
 
 class _Gradients(NamedTuple):
-    """Those that are wanted."""
+    """The requested gradients."""
 
     h_ND: Tensor | None
     table_VD: Tensor | None
@@ -241,7 +241,7 @@ class _Gradients(NamedTuple):
             torch.mm(errors, table_VD, out=self.h_ND[rows])
             if weights is not None:
                 self.h_ND[rows].mul_(weights[:, None])
-        if self.table_VD is not None:  # beta 0: the first product is written, the others are added
+        if self.table_VD is not None:  # with beta 0 the first product is written, the others are added
             h = h_ND[rows] if weights is None else h_ND[rows] * weights[:, None]
             self.table_VD.addmm_(errors.t(), h, beta=0 if rows.start == 0 else 1)
         if self.bias_V is not None:
@@ -324,7 +324,8 @@ def _softmax_rows(
 
 @dataclass(frozen=True)
 class TiedSoftmax:
-    """The output layer of most: states, through `before` if there is a head, against a table of rows and its bias."""
+    """The output layer of most systems: states (passed through `before` if there is a head) against a table of rows and
+    its bias."""
 
     table_VD: Tensor
     bias_V: Tensor | None = None
@@ -341,7 +342,7 @@ class TiedSoftmax:
 
     @torch.no_grad()
     def token_losses(self, h_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        """−log p of each target, and the most likely token at each place, without gradients: for scoring."""
+        """−log p of each target, and the most likely token at each position, without gradients: for scoring."""
         h_ND = self._states(h_ND)
         losses, best = h_ND.new_zeros(len(h_ND)), torch.zeros_like(targets_N)
         for rows in _chunks(len(h_ND), len(self.table_VD)):

@@ -181,14 +181,14 @@ def _unlike(config: Config, name: str, parts: tuple[str, ...]) -> list[Change]:
 _PLAIN = {  # keys that need plainer words
     "transfer.lm_weight": "λ",
     "transfer.thaw": "thawing",
-    "transfer.head": "start of the head",
+    "transfer.head": "initial head",
     "transfer.rate_decay": "rate decay per layer",
     "transfer.model": "task model",
     "training.rate": "learning rate",
     "training.final_rate": "final rate, as a share of the peak",
     "training.batch_size": "batch size",
-    "tokenizer.kind": "vocabulary size",
-    "tokenizer.size": "pieces",
+    "tokenizer.kind": "tokenizer",
+    "tokenizer.size": "vocabulary size",
     "training.beta2": "β₂",
     "training.epsilon": "ε",
     "objective.early": "share of the budget on short sequences",
@@ -215,17 +215,18 @@ def _unlike_the_paper(config: Config) -> str:
     if isinstance(config, FinetuneConfig):
         return _finetuned_unlike_the_paper(config)
     said = _differences(_unlike(config, PAPER, ("model", "tokenizer", "objective", "training", "start")))
-    return f"differs in {', '.join(said)} (in parentheses: the paper)" if said else "all settings are the paper's"
+    return f"differs from the paper (in parentheses): {', '.join(said)}" if said else "all settings are the paper's"
 
 
 def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     task, system = config.task, system_named(config.run.system)
-    whose = "the paper's" if system.finetuned else "GPT's, since the paper does not fine-tune"
+    whose, why = ("the paper's", "") if system.finetuned else ("GPT's", "; the paper does not fine-tune")
     views = f"views {', '.join(config.views.kinds)} (none)" if config.views else ""
     if config.views is not None and not config.trains:
         trunk = "as pre-trained" if STATES in config.views.kinds else "left out"
         own = "frozen" if system.sizes[PAPER].transfer.thaw == "never" else "fine-tuned"
-        return f"differs in {views}, the trunk {trunk} ({own}) (in parentheses: {whose}); --plan paper uses the paper's"
+        told = f"{views}, the trunk {trunk} ({own})"
+        return f"differs from {whose} settings (in parentheses): {told}; --plan paper uses {whose}{why}"
     unused = () if config.transfer.model == "recurrent" else ("transfer.reader.",)
     changes = _unlike(config, PAPER, ("training", "transfer", "objective", "pooling"))
     said = _differences([change for change in changes if not change.key.startswith(unused)])
@@ -239,8 +240,8 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     said += [text for text, differs in others.items() if differs]
     shape = "; the architecture is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
     if not said:
-        return f"all fine-tuning settings are {whose}{shape}"
-    return f"differs in {', '.join(said)} (in parentheses: {whose}); --plan paper uses the paper's{shape}"
+        return f"all fine-tuning settings are {whose}{why}{shape}"
+    return f"differs from {whose} settings (in parentheses): {', '.join(said)}; --plan paper uses {whose}{why}{shape}"
 
 
 def _differences(changes: Sequence[Change]) -> list[str]:

@@ -2,13 +2,13 @@
 Toutanova, 2018).
 
 Followed
-    Trunk: a transformer encoder; token, learned position and segment embeddings, norm and dropout after their sum; norm
-    after each residual addition, ε 1e-12, exact (erf) GELU, truncated normal .02. WordPiece, 30,522 pieces. Masked
-    language model: 15 % of the tokens, never a special one, at least one a sequence; 80 % `[MASK]`, 10 % a random
-    piece, 10 % unchanged; head dense, GELU, norm, tied to W_e, with a bias of its own. Next sentence: B follows A in
-    its document half of the time, otherwise it is of another document; the label is read from `[CLS]` through the tanh
-    pooler; a tenth of the sequences is shorter. The first 90 % of the updates have sequences of a quarter of the
-    context. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, dropout .1, Adam at 1e-4 (β₂
+    Trunk: a transformer encoder; token, learned position and segment embeddings, with norm and dropout after their sum;
+    norm after each residual addition, ε 1e-12, exact (erf) GELU, truncated normal .02. WordPiece, 30,522 pieces. Masked
+    language model: 15 % of the tokens, never a special one, at least one per sequence; 80 % become `[MASK]`, 10 % a
+    random piece, 10 % stay; the head is dense, GELU and norm, tied to W_e, with its own bias. Next sentence: B follows
+    A in its document half of the time, otherwise it comes from another document; the label is read from `[CLS]` through
+    the tanh pooler; a tenth of the sequences is shorter. For the first 90 % of the updates sequences have a quarter of
+    the context. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, dropout .1, Adam at 1e-4 (β₂
     .999, ε 1e-6, decay .01 except on biases and norms), 10,000 updates of warm-up, then linear to 0, batch 256.
     Fine-tuning: `[CLS] A [SEP] B [SEP]` with segments, the pooled `[CLS]` through dropout and one new layer, everything
     trained, 3e-5, batch 32, 3 epochs, 10 % warm-up, linear decay.
@@ -17,14 +17,14 @@ From the released code, where the paper is silent
     Gradients are clipped at norm 1; segment B begins after the first `[SEP]`.
 
 Deviations
-    Masks and spans are drawn anew whenever a sequence is seen, as RoBERTa's are; the released code draws them ten times
+    Masks and spans are drawn anew whenever a sequence is seen, as in RoBERTa; the released code draws them ten times
     and keeps these. With a single document, "another document" is another stretch of it. A second span from another
-    document is as long as the one that it stands for and ends its document if that does, and the label is drawn before
-    the document is looked at; the released code lets documents of one sentence bias it. Random pieces are never special
-    ones. A Greek capital sigma at a word's end becomes σ, not ς, in lower case (`text/tokenizers/wordpiece.py`). Adam
-    corrects its bias. As many tokens are in an update of short sequences as in one of long ones: they are four times as
-    many. `tiny` and `small` are not the paper's: see `systems/base.py`. Whole-word masks: `--set
-    objective.unit=word`.
+    document is as long as the one that it replaces, and is at the end of its document if that one is. The label is
+    drawn before the document is looked at; in the released code, documents of one sentence bias it. Random pieces are
+    never special tokens. A Greek capital sigma at a word's end becomes σ, not ς, in lower case
+    (`text/tokenizers/wordpiece.py`). Adam corrects its bias. An update of short sequences has as many tokens as one of
+    long sequences, so four times as many sequences. `tiny` and `small` are not the paper's: see `systems/base.py`.
+    Whole-word masks: `--set objective.unit=word`.
 """
 
 from __future__ import annotations

@@ -2,26 +2,26 @@
 2020).
 
 Followed
-    Two encoders: a generator, a masked language model on 15 % of the tokens, and a discriminator, which reads the text
-    with what the generator drew for the masked tokens and tells of every token whether it was replaced; one that the
-    generator restored counts as original. The loss is the generator's plus 50 times the discriminator's, with no
-    gradient through what was drawn. They share the embeddings of tokens and positions; the generator, a quarter (base:
-    a third) as wide, reads them through a layer of its own, and its output layer is tied to them. Only the
-    discriminator is transferred. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, dropout .1,
-    Adam at 2e-4 (β₂ .999, ε 1e-6, decay .01), 10,000 updates of warm-up, then linear to 0, batch 256. Fine-tuning:
-    1e-4, each layer at .8 of the rate of the one above, no decay, 10 % warm-up, linear, batch 32, 3 epochs; the state
-    of `[CLS]` through dropout and one new layer.
+    Two encoders: a generator, which is a masked language model on 15 % of the tokens, and a discriminator. The
+    discriminator reads the text with the generator's samples in place of the masked tokens, and predicts for every
+    token whether it was replaced; a token that the generator restored counts as original. The loss is the generator's
+    plus 50 times the discriminator's, without a gradient through the samples. They share the embeddings of tokens and
+    positions. The generator, a quarter as wide (base: a third), reads them through its own layer, and its output layer
+    is tied to them. Only the discriminator is transferred. `paper` is the base model: 12 blocks of width 768, 12 heads,
+    context 512, dropout .1, Adam at 2e-4 (β₂ .999, ε 1e-6, decay .01), 10,000 updates of warm-up, then linear to 0,
+    batch 256. Fine-tuning: 1e-4, each layer at .8 of the rate of the one above, no decay, 10 % warm-up, linear, batch
+    32, 3 epochs; the state of `[CLS]` through dropout and one new layer.
 
 From the released code, where the paper is silent
     Of the chosen tokens 85 % become `[MASK]` and the rest stay; segments and the norm of the embeddings are shared too;
-    special tokens are told to be original; heads: dense, GELU, norm for the generator, dense, GELU and one number for
-    the discriminator. Gradients are clipped at norm 1.
+    special tokens count as original. Heads: dense, GELU, norm for the generator; dense, GELU and one number for the
+    discriminator. Gradients are clipped at norm 1.
 
 Deviations
-    A sequence is a whole stretch of text, as RoBERTa's is, not one or two segments. Masks are drawn anew whenever a
-    sequence is seen. What the generator writes is drawn by the inverse of its distribution, from numbers made of seed,
-    epoch and sequence, where the released code adds Gumbel noise. `tiny` and `small` are not the paper's: see
-    `systems/base.py`; nothing about them was tuned for ELECTRA. Weights of others are not exchanged yet.
+    A sequence is contiguous text, as in RoBERTa, not one or two segments. Masks are drawn anew whenever a sequence is
+    seen. The generator's samples are drawn by inverting its distribution, with random numbers from seed, epoch and
+    sequence, while the released code adds Gumbel noise. `tiny` and `small` are not the paper's: see `systems/base.py`;
+    nothing about them was tuned for ELECTRA. Weights cannot be imported or exported yet.
 """
 
 from __future__ import annotations

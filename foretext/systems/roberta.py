@@ -2,18 +2,18 @@
 Zettlemoyer, Stoyanov, 2019).
 
 Followed
-    BERT's trunk and masked language model without next sentence and without its segments; masks are drawn anew whenever
-    a sequence is seen; sequences are full sentences across documents, a separator between, as many as fit, from the
-    first update on; byte-level BPE, 50,265 ids in the released model. Positions begin after the padding's index (2), ε
-    1e-5, as released. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, Adam at 6e-4 (β₂ .98, ε
-    1e-6, decay .01), 24,000 updates of warm-up, then linear to 0, batch 8,192, no clipping. Fine-tuning: `<s> A
-    </s></s> B </s>`; the state of `<s>` through dropout, a dense tanh layer of its own, dropout and one more layer;
-    2e-5, batch 32, 10 epochs, 6 % warm-up, linear decay of the rate, weight decay .1 (GLUE's settings).
+    BERT's trunk and masked language model without next sentence and without segments. Masks are drawn anew whenever a
+    sequence is seen. Sequences are full sentences across documents, with a separator between documents, as many as fit,
+    from the first update on. Byte-level BPE, 50,265 ids in the released model. Positions begin after the padding's
+    index (2), ε 1e-5, as released. `paper` is the base model: 12 blocks of width 768, 12 heads, context 512, Adam at
+    6e-4 (β₂ .98, ε 1e-6, decay .01), 24,000 updates of warm-up, then linear to 0, batch 8,192, no clipping.
+    Fine-tuning: `<s> A </s></s> B </s>`; the state of `<s>` through dropout, a dense tanh layer, dropout and one more
+    layer; 2e-5, batch 32, 10 epochs, 6 % warm-up, linear decay of the rate, weight decay .1 (GLUE's settings).
 
 Deviations
-    Sentences are told apart by signs and lines (`objectives/spans.py`); the paper does not say how. A batch
-    has as many sequences at all times; the paper adds some where they are shorter. Random pieces are never special
-    ones. `tiny` and `small` are not the paper's: see `systems/base.py`.
+    Sentences are recognised by punctuation and lines (`objectives/spans.py`); the paper does not say how. All batches
+    have the same number of sequences; the paper adds some if they are shorter. Random pieces are never special tokens.
+    `tiny` and `small` are not the paper's: see `systems/base.py`.
 """
 
 from __future__ import annotations

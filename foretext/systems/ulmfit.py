@@ -7,34 +7,34 @@ Followed
     multiplied by `training.dropout`. BPTT of 70 over contiguous streams with carried state, of varying length: N(70, 5)
     and, one time in twenty, N(35, 5). Adam with β₁ .7 and β₂ .99, batch 64. Slanted triangular rates: up for a tenth of
     the updates, then down to 1/32. The second stage (`pretrain --from`) learns at .004, the classifier at .01, each
-    layer group below at 1/2.6 of the rate of the one above (in the classifier five groups: embeddings, each LSTM layer,
-    the head); the classifier thaws one group more each epoch from the top, and reads [h_T; maxpool(H); meanpool(H)] of
-    whole documents in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units
+    layer group below at 1/2.6 of the rate of the one above (the classifier has five groups: embeddings, each LSTM
+    layer, the head). The classifier thaws one more group per epoch from the top, and reads [h_T; maxpool(H);
+    meanpool(H)] of whole documents in pieces of 70 through two blocks with batch norm, dropout and 50 hidden units
     (`tasks/heads/concat_pooling.py`). A new vocabulary (`--new-vocabulary`) keeps the rows of known pieces, and new
     ones get the mean (`train/pretraining/pretrain.py`). Either direction, and both averaged (`predict --with`).
 
 From the released code, where the paper is silent or differs
     AR with α 2 and TAR with β 1, as means of squares, in pre-training and in the classifier. Gradients are clipped at
     norm .3 (language model, in the second stage; here in the first too) and 25 (classifier); decay 1e-7. Pre-training
-    at 3e-4, the script's default, as the paper has a rate for its second stage only. In the second stage the
-    embeddings, which are the output layer too, are the top group (`pretrain.py`). No bias in the softmax. In the
-    classifier the state is detached between pieces, and a batch has documents of like length. The released code has
-    β₁ .8, and about half of the paper's dropouts in the second stage, a quarter in the first:
-    `--set training.dropout=0.5`. The rate does not follow the length of a piece, as it does in AWD-LSTM's paper.
+    at 3e-4, the script's default, since the paper gives a rate only for its second stage. In the second stage the
+    embeddings, which are also the output layer, are in the top group (`pretrain.py`). No bias in the softmax. In the
+    classifier the state is detached between pieces, and a batch has documents of similar length. The released code has
+    β₁ .8, and about half of the paper's dropouts in the second stage, a quarter in the first: `--set
+    training.dropout=0.5`. The rate does not depend on the length of a piece, unlike in AWD-LSTM's paper.
 
 Deviations
-    Words are pieces of a subword vocabulary (`paper`: 30,000 of lower-cased WordPiece), which has no unknown words to
-    speak of, not the 30,000 most frequent words of spaCy; no marks for capitals and repetitions; a document begins
-    after the end-of-text token, not after marks of its own. The first piece of an epoch is not longer than the others.
-    All states of a document are pooled; the released code pools the last 1,400, and cuts pieces from the beginning. The
-    triangle rises from nothing, not from 1/32, and there is one over all of a fine-tuning, where the released code has
-    one for each of the first thaws. Pairs of texts, which the paper has none of, are read one after the other. `tiny`
-    and `small` are not the paper's: byte-level BPE, narrow layers, embeddings read at one size and input weights that
-    every layer hears from the first update on (`model.lively`), no dropout and no penalties while pre-training (a short
-    run sees no text twice), higher rates, and a decay of .1, as weights and gates' inputs grow much without; in fine-
-    tuning everything learns at once at .004, which did better in trials (docs/log.md; the paper's way: `--plan
-    paper`). Where epochs are fewer than groups, groups thaw sooner than one an epoch (`plan.WHOLE`). GPT's way on the
-    LSTM (`--plan gpt`) is GPT's loss L3 and schedule on running text: the documents are read as ULMFiT reads them
+    Words are pieces of a subword vocabulary (`paper`: 30,000 of lower-cased WordPiece), with practically no unknown
+    words, not spaCy's 30,000 most frequent words; there are no marks for capitals and repetitions; a document begins
+    after the end-of-text token, not after its own marks. The first piece of an epoch is not longer than the others. All
+    states of a document are pooled; the released code pools the last 1,400, and cuts pieces from the beginning. The
+    triangle rises from 0, not from 1/32, and there is one for a whole fine-tuning; the released code has one for each
+    of the first thaws. Pairs of texts, which the paper does not have, are read one after the other. `tiny` and `small`
+    are not the paper's: byte-level BPE, narrow layers, embeddings of a fixed size and input weights that affect every
+    layer from the first update on (`model.lively`), no dropout and no penalties in pre-training (a short run sees no
+    text twice), higher rates, and a decay of .1, since weights and the gates' inputs otherwise grow too much. In
+    fine-tuning everything learns from the start at .004, which did better in trials (docs/log.md; the paper's way:
+    `--plan paper`). If there are fewer epochs than groups, groups thaw faster than one per epoch (`plan.WHOLE`). GPT's
+    way on the LSTM (`--plan gpt`) is GPT's loss L3 and schedule on running text: documents are read as in ULMFiT
     (`RunningTextLayout`), without GPT's start, delimiter and extract tokens. It learns at .001, not tuned: the
     classifier's .01 is for one layer at a time.
 """

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
     from foretext.tasks.heads.token_tasks import SpanExample
 
-FORMAT = "squad"  # the one layout; naming it changes nothing
-_DIRECTION = "standard input: span has a question and a passage a row: write JSON lines with both, or name a file"
+FORMAT = "squad"  # the only layout; naming it changes nothing
+_DIRECTION = "standard input: span needs a question and a passage per row: write JSON lines with both, or give a file"
 
 
 class SpanFamily(Family):
@@ -68,7 +68,7 @@ class SpanFamily(Family):
     def read(self, path: Path, reading: Reading) -> Read:
         format = layout_name(reading.format)
         if format not in (None, FORMAT):
-            raise UserError(f"--format {format}: span reads SQuAD's JSON and no other layout; leave it out")
+            raise UserError(f"--format {format}: span reads only SQuAD's JSON; leave it out")
         if reading.columns:
             raise UserError("--columns: span reads SQuAD's JSON, which has no columns; leave it out")
         need = reading.need_labels
@@ -87,7 +87,7 @@ class SpanFamily(Family):
     def from_lines(self, data: str, reading: Reading) -> Read:
         """JSON lines with `question` and `passage`."""
         if reading.columns:
-            raise UserError("--columns is for tables; leave it out")
+            raise UserError("--columns needs a table; leave it out")
         if not is_json_object(next(line for line in text_lines(data) if line.strip())):
             raise UserError(_DIRECTION)
         table = parse_jsonl(data, "standard input")
@@ -106,7 +106,7 @@ class SpanFamily(Family):
         return []
 
     def hold_out(self, rows: Sequence[Question], fraction: float, seed: int) -> Split[Question]:
-        """By passage: who has learned one question about it knows something of the others."""
+        """By passage: a model that has learned one question about it knows something about the others."""
         return hold_out_by(rows, [row.passage for row in rows], fraction=fraction, seed=seed)
 
     def learned(self, rows: Sequence[Question], config: TaskConfig) -> TaskConfig:
@@ -169,13 +169,13 @@ class SpanFamily(Family):
             examples += [span_example(window, answer, known=labelled) for window in found]
         silent = sum(not ids for ids, _ in passages.values())
         said = {
-            f"of {len(passages):,} passages are longer than the context of {layout.context} tokens: "
-            f"they are read in windows that overlap ({len(windows):,} in all)": len(longer),
+            f"of {len(passages):,} passages are longer than the context of {layout.context} tokens: they "
+            f"are read in overlapping windows ({len(windows):,} in all)": len(longer),
             "questions are longer than their part of the context: their ends were cut": cut,
-            "passages have no piece in the vocabulary: no answer is found in them": silent,
-            "answers have no piece in the vocabulary: they are learned as if there were none": lost,
-            "answers are longer than any window: they are learned as if there were none": apart,
-            f"answers are longer than {LONGEST_ANSWER} tokens: only parts of them can be found": long,
+            "passages have no piece in the vocabulary: no answer can be found in them": silent,
+            "answers have no piece in the vocabulary: they are learned as having none": lost,
+            "answers are longer than any window: they are learned as having none": apart,
+            f"answers are longer than {LONGEST_ANSWER} tokens: only parts of them can be predicted": long,
         }
         for text, count in said.items():
             if count:
@@ -199,7 +199,7 @@ class SpanFamily(Family):
     # -- results: the scores of an example are [tokens, start and end] -----------------------------------------------
 
     def settle(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> None:
-        """The threshold of "no answer", so that F1 is highest on these rows."""
+        """Chooses the threshold of "no answer" with the highest F1 on these rows."""
         if not config.unanswerable:
             return
         from foretext.tasks.heads.token_tasks import SpanTask
@@ -207,8 +207,8 @@ class SpanFamily(Family):
         assert isinstance(head, SpanTask)
         found = _answers(encoded, scores, None)
         threshold = best_threshold(encoded.rows, [one.text for one in found], [one.margin for one in found])
-        if math.isfinite(threshold):  # else no question has a span at all
-            # It is a margin that must not be passed; rounding to single precision must not pull it below that.
+        if math.isfinite(threshold):  # otherwise no question has a span
+            # The threshold is a margin that must not be passed; rounding to single precision must not lower it.
             head.threshold.fill_(float(np.nextafter(np.float32(threshold), np.float32(np.inf))))
 
     def unsettled(self, config: TaskConfig) -> str:
@@ -239,21 +239,21 @@ class SpanFamily(Family):
         return float(total / max(1, len(encoded.examples)))
 
     def values(self, predictions: Predictions) -> list[Any]:
-        """The text of each answer; empty: there is none."""
+        """The text of each answer; empty if there is none."""
         return [answered.text for answered in predictions.values]
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
         raise UserError("answers have candidates, not classes; predictions(data).values has their probabilities")
 
     def form(self, path: Path | None, as_json: bool) -> str:
-        """JSON, the shape that official scripts read, or a table."""
+        """JSON in the format of the official scripts, or a table."""
         if path is None:
             return "jsonl" if as_json else "csv"
         forms = TABLES | {".json": "json"}
         if ending(path) not in forms:
             raise UserError(
                 f"{path}: answers are written as .json (the text by id), .jsonl (all candidates), .csv, .tsv or "
-                ".parquet; give the file one of these endings"
+                ".parquet; use one of these endings"
             )
         return forms[ending(path)]
 
@@ -261,11 +261,11 @@ class SpanFamily(Family):
         self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
     ) -> tuple[Read, Predictions]:
         if form == "json":
-            raise UserError("--explain needs a table: name a file with --out FILE.csv or FILE.jsonl")
+            raise UserError("--explain needs a table: give a file with --out FILE.csv or FILE.jsonl")
         return read, dataclasses.replace(predictions, why=why)
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
-        """JSON with the text of each answer by its id; or a table, whose JSON lines have the candidates too."""
+        """JSON with the text of each answer by its id; or a table, whose JSON lines also have the candidates."""
         rows: list[Question] = read.rows
         answers: Sequence[Answered] = predictions.values
         if form == "json":
@@ -286,7 +286,7 @@ class SpanFamily(Family):
 def _encoded_passages(
     rows: Sequence[Question], tokenizer: Tokenizer, progress: Progress
 ) -> dict[str, tuple[list[int], Offsets]]:
-    """The ids of each passage, once, and the characters that they stand for."""
+    """The ids of each passage, encoded once, and their character offsets."""
     different = dict.fromkeys(row.passage for row in rows)
     found: dict[str, tuple[list[int], Offsets]] = {}
     progress(0, len(different))
@@ -297,7 +297,7 @@ def _encoded_passages(
 
 
 def _answer_tokens(row: Question, offsets: Offsets) -> tuple[int, int] | None:
-    """The first and the last token of the answer that is learned; None if there is none."""
+    """The first and the last token of the answer to learn; None if there is none."""
     if not row.answers:
         return None
     first = row.answers[0]
@@ -305,7 +305,7 @@ def _answer_tokens(row: Question, offsets: Offsets) -> tuple[int, int] | None:
 
 
 def _answers(encoded: Encoded, scores: Sequence[np.ndarray], threshold: float | None) -> list[Answered]:
-    """What is answered to each question, from the scores of all its windows."""
+    """The answer to each question, from the scores of all its windows."""
     own: list[list[int]] = [[] for _ in encoded.rows]
     for number, window in enumerate(encoded.windows):
         own[window.question].append(number)
@@ -322,7 +322,8 @@ def _answers(encoded: Encoded, scores: Sequence[np.ndarray], threshold: float | 
 
 
 def _place_of(answered: Answered) -> tuple[float | None, int | None, int | None]:
-    """The probability of the answer, and its first character and the one behind its last; these only if it has any."""
+    """The answer's probability, and its first character and the one after its last; without offsets if there is no
+    answer."""
     chosen = next((one for one in answered.candidates if one.text == answered.text), None)
     if chosen is None:
         return None, None, None

@@ -42,7 +42,8 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
     steps, tokens, seconds = expected(loop, speeds)
     micro = job.stages[-1].micro_batch
     memory = Memory(model, micro, model.context, head=head_size(job.objective), carried=job.carried)
-    made = f"about {counted(steps, 'step')} of {tokens / steps:,.0f} tokens at {tokens / seconds:,.0f} tokens/s"
+    size = f"{tokens / steps:,.0f} tokens each, at {tokens / seconds:,.0f} tokens/s"
+    made = size if job.budget.steps is not None else f"about {counted(steps, 'step')}, {size}"
     return _told(
         ("model", f"{model.parameters():,} parameters: {model.describe()}"),
         ("text", f"{corpus:,} tokens; {_passes(tokens / max(1, corpus), job.config.dropout)}"),
@@ -117,8 +118,10 @@ def _machine(loop: Loop, memory: Memory) -> list[tuple[str, str]]:
 
 def _passes(times: float, dropout: float) -> str:
     """How often the text is read; a small model without dropout starts to overfit after a few passes."""
+    if times < 1.0:
+        return f"the budget reads about {100.0 * times:.2g} % of them"
     often = ", so it may overfit: train for less time, use --set training.dropout=0.1, or both"
-    return f"training reads {times:.2g} times as many{often if times > MANY_TIMES and dropout == 0.0 else ''}"
+    return f"the budget reads them about {times:.2g} times{often if times > MANY_TIMES and dropout == 0.0 else ''}"
 
 
 def _warmup(warmup_steps: int, steps: int) -> str:

@@ -75,7 +75,7 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 GELUS: dict[Gelu, Activation] = {"tanh": "gelu-tanh", "erf": "gelu-erf"}
 FUSED = {activation: gelu for gelu, activation in GELUS.items()}
 
-MOST_BASE = 1_000_000_000  # of rotary positions: far beyond what any model has
+MOST_BASE = 1_000_000_000  # of rotary positions: far beyond any real model
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class TransformerConfig(TransformerShape):
     norm: Literal["post", "pre"] = "post"
     epsilon: float = 1e-5
     init_std: float = 0.02
-    scale_residuals: bool = False  # whether projections onto the residual stream start 1/√(2 × layers) as large
+    scale_residuals: bool = False  # whether projections onto the residual stream start smaller by 1/√(2 × layers)
     norm_kind: Literal["layer", "rms"] = "layer"
     activation: Activation = "gelu-tanh"
     gated: bool = False  # whether the feed-forward part has a gate
@@ -107,8 +107,8 @@ class TransformerConfig(TransformerShape):
         check_range("model", self, f"at least 1 and at most {MOST_BASE:,}", "rotary_base")
         if self.positions == "rotary" and self.width // self.heads % 2:
             raise UserError(
-                f"model.positions=rotary turns pairs of numbers, and a head has {self.width // self.heads}; "
-                "choose model.width or model.heads so that it is even"
+                f"model.positions=rotary rotates pairs of numbers, but a head has {self.width // self.heads}; choose "
+                "model.width or model.heads so that it is even"
             )
 
     @property
@@ -124,13 +124,13 @@ class TransformerConfig(TransformerShape):
         return 2 * width if self.norm_kind == "layer" and self.bias else width
 
     def values_of(self, layer: int) -> Literal["own", "kept", "mixed"]:
-        """Of a block: its own, which may be kept for the blocks above, or mixed with those that it is given."""
+        """A block's values: its own, kept for the blocks above if needed, or mixed with given ones."""
         if self.values == "first":
             return "mixed" if layer else "kept"
         return "mixed" if self.has_value_table(layer) else "own"
 
     def has_value_table(self, layer: int) -> bool:
-        """Every second block, the last among them."""
+        """True for every second block, including the last."""
         return self.values == "embeddings" and (self.layers - layer) % 2 == 1
 
     def parameters(self) -> int:
@@ -148,7 +148,8 @@ class TransformerConfig(TransformerShape):
         return matrices + biases + 2 * self.norm_parameters(self.width) + 2 * head + shares
 
     def activations(self, tokens: int) -> int:
-        weights = 4 * self.heads * self.context if self.dropout else 0  # of attention: fused, none is kept
+        # attention is fused without dropout, and keeps no weights
+        weights = 4 * self.heads * self.context if self.dropout else 0
         plain = self.positions != "rotary" and not self.query_key_norm and self.values == "own"
         states = (18 if plain else 26) + 2 * self.embedding_skips
         states = states * self.width + (7 if self.gated else 4) * self.feed_forward
@@ -157,9 +158,9 @@ class TransformerConfig(TransformerShape):
 
 @dataclass
 class SideInputs:
-    """What the blocks of one pass read beside states."""
+    """What the blocks of one pass read besides states."""
 
-    hidden: Hiding = ()  # `packing.hidden()`, where blocks look both ways
+    hidden: Hiding = ()  # `packing.hidden()`, if blocks are bidirectional
     rotation: Rotation | None = None
     embeddings: Tensor | None = None  # [..., D], the input of the first block
     values: Tensor | None = None  # [..., H, K]: put here by the block that keeps its own, or by the trunk
@@ -188,7 +189,7 @@ class Attention(nn.Module):
         return prepared(qkv, norms, side.rotation, side.values, self.shares)
 
     def forward(self, x_ND: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None) -> Tensor:
-        """`picked_R`: the tokens that are wanted."""
+        """`picked_R`: the tokens whose states are needed."""
         p, qkv_S3HK = self.p if self.training else 0.0, packing.grouped(self._project(x_ND, side))
         mixed = attend(qkv_S3HK, packing.groups, p, None if self.causal else side.hidden)
         return linear(pick(mixed.flatten(1), chosen(packing.from_groups, picked_R)), self.out)
@@ -196,9 +197,9 @@ class Attention(nn.Module):
     def step(
         self, x_BTD: Tensor, past: tuple[Tensor, Tensor] | None, attend_BTS: Tensor | None, side: SideInputs
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """New positions after cached ones; a cache of one row serves all rows. Keys and values are cached as they are
-        attended to: normed, turned, mixed. `attend_BTS`: which of all S places each new one sees, where that is not all
-        up to itself."""
+        """New positions after cached ones; a cache of one row serves all rows. Keys and values are cached as attention
+        uses them: normalised, rotated, mixed. `attend_BTS`: which of all S positions each new one sees, if not all up
+        to itself."""
         rows, length, _ = x_BTD.shape
         q, k, v = self._project(x_BTD, side).permute(2, 0, 3, 1, 4)
         if past is not None:
@@ -212,7 +213,7 @@ class Attention(nn.Module):
         return self.out(mixed.transpose(1, 2).reshape(rows, length, -1)), (k, v)
 
     def weights(self, x_TD: Tensor, side: SideInputs) -> Tensor:
-        """What each position of one sequence sees of those it may see: [H, T, T], rows add up to 1."""
+        """The attention weights of one sequence: [H, T, T], rows sum to 1."""
         q, k, _ = self._project(x_TD, side).permute(1, 2, 0, 3)
         scores_HTT = q @ k.transpose(1, 2) / math.sqrt(q.shape[-1])
         if self.causal:
@@ -277,7 +278,7 @@ class Block(nn.Module):
 
 
 class StackedTrunk(TokenTrunk):
-    """A stack of blocks over embeddings, looking left or both ways."""
+    """A stack of blocks over embeddings, causal or bidirectional."""
 
     attends = True
     final_norm: nn.Module
@@ -296,10 +297,10 @@ class StackedTrunk(TokenTrunk):
         return SideInputs()
 
     def _give_values(self, side: SideInputs, layer: int, ids: Tensor) -> None:
-        """What the tokens' own rows say, to a block that has a table."""
+        """The values from the tokens' own rows, for a block with a table."""
 
     def _read(self, x_ND: Tensor, packing: Packing, side: SideInputs, keep_layers: bool) -> Hidden:
-        """What the blocks make of embeddings; the last one computes what will be read of its states."""
+        """The blocks' output for embeddings; the last block computes only states that will be read."""
         layers = [packing.unpack(x_ND)] if keep_layers else []
         side.embeddings = x_ND
         for layer, block in enumerate(self._stack(), 1):
@@ -328,7 +329,7 @@ class DecodingCache:
 
     pairs: tuple[tuple[Tensor, Tensor], ...]
     length: int
-    padding_B: Tensor | None = None  # places at the left of each row that hold nothing; None: none do
+    padding_B: Tensor | None = None  # unused positions at the left of each row; None: none
 
 
 class Transformer(StackedTrunk):
@@ -371,7 +372,7 @@ class Transformer(StackedTrunk):
         return DecodingCache((), 0)
 
     def room(self, state: DecodingCache) -> int:
-        """Tokens that can still be read after `state`."""
+        """How many more tokens can be read after `state`."""
         return self.config.context - state.length
 
     def pick(self, state: DecodingCache, rows: Tensor) -> DecodingCache:
@@ -401,8 +402,8 @@ class Transformer(StackedTrunk):
             side.values = self.value_tables[str(layer)](ids).unflatten(-1, (self.config.heads, -1))
 
     def _continue(self, batch: Batch, state: DecodingCache, keep_layers: bool) -> Hidden:
-        """Reads new tokens after those in the cache. What is read first may be padded, on the left; later tokens not.
-        After tokens that do not all see each other nothing can follow: they leave no state. Nothing is dropped out."""
+        """Reads new tokens after those in the cache. The first tokens may be padded on the left, later ones not.
+        Nothing can follow tokens that do not all see each other: they leave no state. There is no dropout."""
         padding = state.padding_B
         if batch.mask_BT is not None:
             assert not state.length, "padding stands before everything else"
@@ -441,7 +442,7 @@ class Transformer(StackedTrunk):
 
 
 def _attend_real(places_T: Tensor, seen: int, padding_B: Tensor) -> Tensor:
-    """[B, T, S]: a new place sees those up to itself that hold something; one that holds nothing sees itself."""
+    """[B, T, S]: a new position sees the used positions up to itself; an unused one sees itself."""
     all_S = torch.arange(seen, device=places_T.device)
     before, itself = all_S <= places_T[:, None], all_S == places_T[:, None]
     return (before & (all_S >= padding_B[:, None])[:, None]) | itself

@@ -36,7 +36,7 @@ from foretext.objectives.base import Draw, Objective
 from foretext.tasks.files.rows import UNORDERED
 from foretext.tasks.layouts.base import TokenSequence
 
-# extract: the state at the extract token; extract_mean: that plus the mean of all states; pooler: that state through
+# extract: the state at the extract token; mean: that plus the mean of all states; pooler: that state through
 # the trunk's own layer.
 Pooling = Literal["extract", "mean", "pooler"]
 NO_SCORE = -1e9  # for places without a prediction: a softmax gives them no probability

@@ -1,14 +1,14 @@
-"""Views of a passage's words as a question is put: what speaks for a span as the answer.
+"""Views of a passage's words given the question: evidence for a span as the answer.
 
-ngrams   matches   how much of the question stands in the word's sentence, and how near, before and behind; rare words
-                   count more, and a word that begins like one of them counts too
+ngrams   matches   how many words of the question are in the word's sentence, and how near, before and after; rare words
+                   count more, and a word with the same beginning counts too
          asked     words and pairs of words of the question, each with the kind of this word and of its neighbours:
                    "how many" with figures, "谁" with what names look like
-         …         what the n-grams of tagged words are (`words.py`): where answers begin and end
-vectors  asked     the same words and pairs, with the groups of words of like vectors that this word and its neighbours
-                   are in: "when" with months, though the training rows have only some of them
+         …         the n-grams as for tagged words (`words.py`): where answers begin and end
+vectors  asked     the same words and pairs, with the clusters of words with similar vectors that this word and its
+                   neighbours are in: "when" with months, though the training rows have only some of them
 
-Nothing here is learned from answers but which words of questions are frequent. A unit is a word of the passage.
+Nothing here is learned from answers, only which question words are frequent. A unit is a word of the passage.
 """
 
 from __future__ import annotations
@@ -29,25 +29,26 @@ from foretext.tasks.views.base import Block, Tensors, Units, lines_of, scaled, t
 from foretext.tasks.views.words import WordNGrams, grouped, shape_of
 from foretext.text.words.splitting import split_with_places, split_words
 
-DECAYS = (1.5, 4.0, 12.0)  # words after which a match counts 1/e
-LEAST_PREFIX, LEAST_PART = 3, 0.55  # letters that two words must begin with alike, and their part of the longer one
+DECAYS = (1.5, 4.0, 12.0)  # distance in words at which a match counts 1/e
+# letters that two words must share at their beginning, and their share of the longer word
+LEAST_PREFIX, LEAST_PART = 3, 0.55
 ENDS = frozenset(".!?;。！？；")
-SHORT = 2  # letters of an abbreviation, whose full stop ends no sentence
-LEAST_ASKED = 3  # questions that must have a word for it to be learned from
-KINDS, COMMON = 40, 25  # kinds of words, and frequent words that are kinds of their own
-GROUPS = 64  # of words with like vectors
-ASKED, WORDS = 0.3, 0.3  # what these blocks are multiplied by
-_KIND = 6  # signs of a shape
+SHORT = 2  # letters of an abbreviation, whose full stop does not end a sentence
+LEAST_ASKED = 3  # questions that must contain a word for it to be used
+KINDS, COMMON = 40, 25  # kinds of words, and frequent words that are their own kind
+GROUPS = 64  # of words with similar vectors
+ASKED, WORDS = 0.3, 0.3  # factors on these blocks
+_KIND = 6  # characters of a shape
 
 
 def passage_words(passage: str) -> tuple[list[str], list[tuple[int, int]]]:
-    """The words as they are written, and their characters; where there is none, one of nothing."""
+    """The words as written, and their character offsets; if there is none, one empty word."""
     places = split_with_places(passage)[1] or [(0, 0)]
     return [passage[start:end] for start, end in places], places
 
 
 def question_units(asked: Iterable[tuple[str, str]]) -> Units:
-    """The words of each passage, beside the question; given questions and their passages."""
+    """The words of each passage with the question, given questions and their passages."""
     pairs = list(asked)
     known = {passage: passage_words(passage)[0] for passage in dict.fromkeys(passage for _, passage in pairs)}
     texts = [known[passage] for _, passage in pairs]
@@ -57,7 +58,7 @@ def question_units(asked: Iterable[tuple[str, str]]) -> Units:
 
 
 def _questions(units: Units) -> Iterator[tuple[list[str], list[str]]]:
-    """Of each row the words of the passage and of the question."""
+    """For each row the words of the passage and of the question."""
     for first in np.flatnonzero(np.diff(units.rows, prepend=-1)).tolist():
         passage, question = units.words[first]
         yield passage, question
@@ -173,7 +174,7 @@ class AnswerVectors:
 
     def read(self, units: Units) -> dict[str, Block]:
         rows = list(_questions(units))
-        own = np.append(self.groups, -1)  # the last is every word's that has no place
+        own = np.append(self.groups, -1)  # the last entry is for words outside the passage
         groups = (own[[self.words.get(word.lower(), -1) for word in passage]] for passage, _ in rows)
         kinds = (np.where(own < 0, GROUPS, own) for own in groups)
         return {"asked": self.asked.crossed([question for _, question in rows], kinds, GROUPS + 1)}
@@ -191,7 +192,7 @@ class AnswerVectors:
 
 
 class Asked:
-    """Words and pairs of words that questions have often enough to be learned from."""
+    """Words and pairs of words that occur in enough questions."""
 
     def __init__(self, terms: Sequence[str]) -> None:
         self.terms = {term: column for column, term in enumerate(terms)}
@@ -202,9 +203,9 @@ class Asked:
         return cls(sorted(term for term, count in counts.items() if count >= LEAST_ASKED))
 
     def crossed(self, questions: Iterable[Sequence[str]], kinds: Iterable[np.ndarray], count: int) -> sp.csr_matrix:
-        """[words, columns]: a column for each term (and one for all questions) with each kind of the word itself, of
-        the one before and of the one behind it. `kinds`: of the words of each passage, below `count`."""
-        width = 3 * (count + 1)  # `count` itself is what stands outside
+        """[words, columns]: one column for each term (and one for all questions) with each kind of the word itself, of
+        the previous and of the next word. `kinds`: of the words of each passage, below `count`."""
+        width = 3 * (count + 1)  # `count` itself stands for outside
         columns, lengths = [], []
         for question, own in zip(questions, kinds, strict=True):
             around = np.concatenate([[count], own, [count]])
@@ -224,7 +225,7 @@ def asked_terms(question: Sequence[str]) -> set[str]:
 
 
 def _of_table(table: np.ndarray, weights: np.ndarray, ids: np.ndarray) -> list[np.ndarray]:
-    """`table`: [words of the passage, words of the question], how much each is like each, times the latter's weight."""
+    """`table`: [words of the passage, words of the question], their similarity times the latter's weight."""
     best, whole = table.max(1), max(float(weights.sum()), 1e-9)
     has = np.zeros((int(ids[-1]) + 1, table.shape[1]))
     np.maximum.at(has, ids, table)
@@ -237,14 +238,14 @@ def _of_table(table: np.ndarray, weights: np.ndarray, ids: np.ndarray) -> list[n
 
 
 def _near(values: np.ndarray, decay: float) -> tuple[np.ndarray, np.ndarray]:
-    """The values before each place and behind it, less and less with the distance."""
+    """The values before and after each position, decaying with distance."""
     kept = math.exp(-1 / decay)
     before, behind = (np.asarray(lfilter([0.0, kept], [1.0, -kept], own)) for own in (values, values[::-1]))
     return before, behind[::-1]
 
 
 def sentence_ids(words: Sequence[str]) -> np.ndarray:
-    """The number of each word's sentence."""
+    """The sentence number of each word."""
     ends = [
         word in ENDS and not (word == "." and place and len(words[place - 1]) <= SHORT)
         for place, word in enumerate(words)
@@ -253,7 +254,7 @@ def sentence_ids(words: Sequence[str]) -> np.ndarray:
 
 
 def likeness(a: str, b: str) -> float:
-    """1 for the same word; of words that begin alike the part that they share: `invaded`, `invade`."""
+    """1 for the same word; for words with the same beginning, the share of it: `invaded`, `invade`."""
     if a == b:
         return 1.0
     shared = next((place for place, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
@@ -262,7 +263,7 @@ def likeness(a: str, b: str) -> float:
 
 
 def kind_of(word: str, common: Iterable[str]) -> str:
-    """A frequent word itself, a figure by its length, another by its shape."""
+    """A frequent word itself, a number by its length, another word by its shape."""
     low = word.lower()
     if low in common:
         return f"={low}"

@@ -3,7 +3,7 @@ together.
 
     score(y) = starts[y_1] + Σ_t (bias + Σ_v X_v W_v)[t, y_t] + Σ_t transitions[y_{t−1}, y_t] + ends[y_n]
 
-How it is fitted, `field.py` says. The gradient is a closed form (`nn/task_models/crf.py`).
+`field.py` fits it, with a closed-form gradient (`nn/task_models/crf.py`).
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from foretext.tasks.views.base import Units, View
 from foretext.tasks.views.field import Extra, FittedField, Progress, fit_field, shares_of
 from foretext.tasks.views.head import ViewHead, read_blocks
 
-MOST_WORDS = 12_000  # of the sentences that folds are of
+MOST_WORDS = 12_000  # of the sentences in the folds
 STRENGTHS = (0.3, 1.0, 3.0, 10.0)
 
 
 @dataclass(frozen=True)
 class Tags:
-    """The class of each unit, how many classes there are, and which may follow which."""
+    """The class of each unit, the number of classes, and which may follow which."""
 
     values: np.ndarray
     classes: int
     allowed: Allowed | None = None
 
     def chain(self, transitions: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> Chain:
-        """With −∞ where a tag may not be."""
+        """With −∞ for forbidden tags."""
         if self.allowed is None:
             return Chain(transitions, starts, ends)
         own = self.allowed
@@ -43,12 +43,12 @@ class Tags:
 
 
 def allowed_of(labels: Sequence[str]) -> Allowed | None:
-    """Chunk tags are learned as IOB2, and follow each other as they may there."""
+    """Chunk tags are learned as IOB2, which restricts what follows what."""
     return iob2_allowed(labels) if are_chunk_tags(labels) else None
 
 
 def tagger(chain: Chain, labels: Sequence[str]) -> ChainTagger:
-    """What chooses tags by the words' scores and this chain."""
+    """Chooses tags from the words' scores with this chain."""
     crf = LinearChainCrf(len(labels), allowed_of(labels))
     with torch.no_grad():
         for parameter, own in zip((crf.transitions, crf.starts, crf.ends), chain):
@@ -57,7 +57,7 @@ def tagger(chain: Chain, labels: Sequence[str]) -> ChainTagger:
 
 
 class Paths:
-    """Sentences with their tags, as `field.py` learns from them."""
+    """Sentences with their tags, in the form that `field.py` learns from."""
 
     def __init__(self, tags: Tags, units: np.ndarray, rows: np.ndarray) -> None:
         """`units`: those of these sentences; `rows`: of all units."""
@@ -78,7 +78,7 @@ def fit_chain(
     groups: Sequence[int] = (),
     progress: Progress | None = None,
 ) -> FittedField:
-    """`groups`: sentences with the same number (copies) are never parted by folds; none: each is its own."""
+    """`groups`: sentences with the same number (copies) stay together in folds; empty: each by itself."""
     blocks = read_blocks(views, units)
 
     def paths_of(rows: np.ndarray) -> Paths:

@@ -1,11 +1,11 @@
-"""Why the head over the views says what it says of a row, in a line:
+"""Explains the head's prediction for a row in one line:
 
     vectors +1.21, ngrams +0.64, lsa −0.10; gorgeous +0.41, witty +0.22, film −0.05
 
-Each figure is what is added to the score of the prediction, less the mean of what is added to the others (regression:
-to the score); so they and the bias add up to the margin that decides. Then the n-grams that count most. Of tags a line
-for each word: the views, and `neighbours`, what the tags before and behind it add. Of an answer: what each view, and
-`length`, adds to its score, less what it adds to that of the next candidate.
+Each figure is what a view adds to the score of the prediction, minus the mean of what it adds to the others
+(regression: what it adds to the score). So the figures and the bias add up to the deciding margin. The most important
+n-grams follow. For tags there is one line per word: the views, and `neighbours`, what the adjacent tags add. For an
+answer: what each view, and `length`, adds to its score, minus what it adds to that of the next candidate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TERMS = 5
 
 
 def reasons(head: ViewHead, units: Units) -> list[str]:
-    """A line for each row."""
+    """One line per row."""
     scores = head.scores(units)
     best = [int(np.argmax(own)) if np.ndim(own) else 0 for own in scores]
     views: dict[str, list[float]] = {}
@@ -41,7 +41,7 @@ def reasons(head: ViewHead, units: Units) -> list[str]:
 
 
 def word_reasons(head: ViewHead, units: Units, chosen: Sequence[np.ndarray]) -> list[list[str]]:
-    """Of each word of each sentence: what each view adds to its tag, and what the tags beside it add."""
+    """For each word of each sentence: what each view adds to its tag, and what the adjacent tags add."""
     assert head.chain is not None
     best = np.concatenate(chosen)
     views: dict[str, np.ndarray] = {}
@@ -58,7 +58,7 @@ def word_reasons(head: ViewHead, units: Units, chosen: Sequence[np.ndarray]) -> 
 
 
 def answer_reasons(head: ViewHead, units: Units, answers: Sequence[Answered], places: Sequence[Offsets]) -> list[str]:
-    """A line for each question; an empty one where no span is answered."""
+    """One line per question; empty if there is no answer."""
     assert head.lengths is not None
     starts = np.flatnonzero(np.diff(units.rows, prepend=-1))
     said = head.contributions(units)
@@ -91,19 +91,19 @@ def _span_of(candidate: Candidate, places: Offsets) -> tuple[int, int]:
 
 
 def _word_margins(said: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Of each word: the chosen tag, less the mean of the others."""
+    """For each word: the chosen tag minus the mean of the others."""
     own = said[np.arange(len(best)), best]
     return np.asarray(own - (said.sum(1) - own) / max(1, said.shape[1] - 1))
 
 
 def _beside(chain: Chain, tags: np.ndarray) -> np.ndarray:
-    """[words, classes]: what the tags before and behind add to each tag that a word could have."""
+    """[words, classes]: what the previous and the next tag add to each possible tag of a word."""
     before = np.vstack([chain.starts_C[None], chain.transitions_CC[tags[:-1]]])
     return np.asarray(before + np.vstack([chain.transitions_CC[:, tags[1:]].T, chain.ends_C[None]]))
 
 
 def _margins(said: Sequence[np.ndarray], best: Sequence[int]) -> list[float]:
-    """Of each row: the predicted class or choice, less the mean of the others."""
+    """For each row: the predicted class or choice minus the mean of the others."""
     return [float(own) if np.ndim(own) == 0 else _margin(own, place) for own, place in zip(said, best)]
 
 
@@ -113,7 +113,7 @@ def _margin(own: np.ndarray, place: int) -> float:
 
 
 def _terms(head: ViewHead, units: Units, row: int, best: int) -> list[tuple[str, float]]:
-    """The n-grams of a row of single texts that count most."""
+    """The most important n-grams of a row of single texts."""
     view = next((view for view in head.views if isinstance(view, NGrams)), None)
     if view is None or units.pairs:
         return []

@@ -1,13 +1,12 @@
-"""What heads over views of words have in common, whatever is chosen of a text: its tags (`chain.py`) or a span
-(`spans.py`). The scores of words are linear in all blocks, and a structure says how likely the labels are by them.
+"""What heads over views of words share, whether they choose tags (`chain.py`) or a span (`spans.py`). The scores of
+words are linear in all blocks, and a structure computes the likelihood of the labels from them.
 
     loss = Σ_texts −log p(labels | bias + Σ_v X_v W_v, extra) + |W, extra|²/(2·strength)
 
-What is learned, in order: the views, how strongly the head is held back, by cross-validation over texts, and the
-weights. How much each block counts is not learned, as it is for rows: the evidence of some hundred words
-(`relevance.py`) says little of features that are rare, as most of a language's are; so the views give their blocks on
-one scale. The loss is convex, so L-BFGS finds the one minimum, and no seed has a part in it beside the one that draws
-folds.
+Learned in this order: the views, how strongly the head is regularised (by cross-validation over texts), and the
+weights. Unlike for rows, it is not learned how much each block counts: the evidence from some hundred words
+(`relevance.py`) says little about rare features, which are most features of a language. So the views give their blocks
+on one scale. The loss is convex, so L-BFGS finds the one minimum, and the seed affects only the folds.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from foretext.tasks.views.base import Block, Lookup, Tensors, Units, is_sparse
 from foretext.tasks.views.head import ViewHead
 
 FOLDS = 3
-USUAL = 1.0  # where the folds cannot tell
-_CLOSE, _CLOSE_FOLD = 1e-5, 1e-4  # by how much an iteration must lower the loss of a label
-_FLAT = 1e-6  # a slope that is none
-_ITERATIONS, _MOST_ITERATIONS = 10, 400  # between two looks at the loss, and in all
+USUAL = 1.0  # if the folds cannot tell
+_CLOSE, _CLOSE_FOLD = 1e-5, 1e-4  # stop when an iteration lowers the loss per label by less
+_FLAT = 1e-6  # a slope that counts as 0
+_ITERATIONS, _MOST_ITERATIONS = 10, 400  # between two checks of the loss, and in all
 _HISTORY = 6
 
 Progress = Callable[[int, int], None]
@@ -35,11 +34,11 @@ Extra = Sequence[np.ndarray]
 
 
 class Structure(Protocol):
-    """Texts with their labels, and the probability of these by the scores of all their words."""
+    """Texts with their labels, and the labels' probability given the scores of all words."""
 
-    outputs: int  # scores of a word
-    shapes: Sequence[tuple[int, ...]]  # of the weights beside those of blocks, `extra`
-    labels: int  # how many there are
+    outputs: int  # scores per word
+    shapes: Sequence[tuple[int, ...]]  # of the weights besides those of blocks, `extra`
+    labels: int  # number of labels
 
     def loss(self, scores: np.ndarray, extra: Extra) -> tuple[float, np.ndarray, Extra]:
         """−log p of the labels, summed, with its gradients; `scores`: [words, outputs]."""
@@ -47,7 +46,7 @@ class Structure(Protocol):
 
 @dataclass(frozen=True)
 class Weights:
-    """Of a head: of each block, of each output, and what the structure has beside them."""
+    """The weights of a head: of each block, of each output, and the structure's own."""
 
     blocks: Tensors
     bias: np.ndarray
@@ -58,7 +57,7 @@ class Problem:
     """The loss of texts, as a function of one vector of all weights."""
 
     def __init__(self, blocks: Mapping[str, Block], structure: Structure, units: np.ndarray) -> None:
-        """`units`: those that are learned from, all of a text, as `structure` has them."""
+        """`units`: those to learn from, all of a text, as in `structure`."""
         self.structure, self.words = structure, len(units)
         self.blocks, self.columns, self.widths = {}, {}, {}
         for name, block in blocks.items():
@@ -67,7 +66,8 @@ class Problem:
         outputs = structure.outputs
         self.shapes = [*((own.shape[1], outputs) for own in self.blocks.values()), *structure.shapes, (outputs,)]
         self.size = sum(int(np.prod(shape)) for shape in self.shapes)
-        # As the blocks are: float32 halves the time, most of which goes into vectors of a number for each weight.
+        # The blocks' own precision: float32 halves the time, most of which goes into vectors with one number per
+        # weight.
         self.precision = np.result_type(*(own.dtype for own in self.blocks.values()))
 
     def parts(self, vector: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
@@ -77,7 +77,7 @@ class Problem:
         return found[: len(self.blocks)], found[len(self.blocks) :], bias
 
     def loss(self, vector: np.ndarray, strength: float) -> tuple[float, np.ndarray]:
-        """The loss with its gradient. The bias is free."""
+        """The loss with its gradient. The bias is not penalised."""
         weights, extra, bias = self.parts(vector)
         scores = np.zeros((self.words, self.structure.outputs))
         for block, own in zip(self.blocks.values(), weights):
@@ -91,7 +91,7 @@ class Problem:
         return total + float(vector[:penalised] @ vector[:penalised]) / (2 * strength), found
 
     def solve(self, strength: float, begin: np.ndarray | None = None, close: float = _CLOSE) -> np.ndarray:
-        """The weights that make the loss least."""
+        """The weights that minimise the loss."""
         vector = torch.from_numpy(np.zeros(self.size, self.precision) if begin is None else begin.copy())
         vector.requires_grad_()
         optimizer = torch.optim.LBFGS(
@@ -110,16 +110,16 @@ class Problem:
 
         before = float(optimizer.step(objective))
         for _ in range(_MOST_ITERATIONS // _ITERATIONS - 1):
-            after = float(optimizer.step(objective))  # goes on; what it gives is the loss it begins with
+            after = float(optimizer.step(objective))  # continues; it returns the loss at its start
             if before - after <= close * _ITERATIONS * self.structure.labels:
                 break
             before = after
         if not bool(torch.isfinite(vector).all()):
-            raise UserError("the head over the views has a loss that is not finite; leave the views out: --views none")
+            raise UserError("the loss of the head over the views is not finite; train without views: --views none")
         return vector.detach().numpy()
 
     def weights(self, vector: np.ndarray) -> Weights:
-        """As the blocks have them: what no text has has the weight 0."""
+        """In the blocks' columns: features that do not occur have weight 0."""
         weights, extra, bias = self.parts(vector)
         blocks = {}
         for name, weight in zip(self.blocks, weights):
@@ -134,7 +134,7 @@ def pulled(block: Block, given: np.ndarray) -> np.ndarray:
 
 
 def _used(block: Block, units: np.ndarray) -> tuple[Block, np.ndarray]:
-    """The block of these units, and its columns that are not empty: only they can have a weight."""
+    """The block of these units, and its non-empty columns: only these can have a weight."""
     if isinstance(block, Lookup):
         own, ids = np.unique(block.ids[units], return_inverse=True)
         table, columns = _used(block.table, own)
@@ -161,10 +161,10 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ChosenField:
-    """What cross-validation says."""
+    """The result of cross-validation."""
 
     strength: float
-    folds: list[LeftOut]  # none: there were none
+    folds: list[LeftOut]  # empty: there were no folds
     losses: dict[float, float]  # by strength, summed over all texts
 
 
@@ -173,7 +173,7 @@ class FittedField:
     head: ViewHead
     chosen: ChosenField  # by cross-validation, on `rows`
     rows: np.ndarray  # the texts of the folds
-    relevance: dict[str, float]  # of blocks; none is learned
+    relevance: dict[str, float]  # of blocks; not learned
 
 
 StructureOf = Callable[[np.ndarray], Structure]  # of some rows
@@ -189,9 +189,9 @@ def fit_field(
     strengths: Sequence[float],
     progress: Progress | None,
 ) -> tuple[Weights, ChosenField, np.ndarray]:
-    """The weights, by all rows; what is chosen by cross-validation, and the rows that it is of, as many as have `most`
-    words. `groups`: rows with the same number are never parted by folds; none: each is its own. `strengths`
-    are tried in turn as long as the next is better."""
+    """The weights, fitted on all rows; the result of cross-validation, and its rows, as many as have `most` words.
+    `groups`: rows with the same number stay together in folds; empty: each by itself. `strengths` are tried in turn as
+    long as the next one is better."""
     rows = drawn_rows(np.unique(units.rows, return_counts=True)[1], most, seed)
     folds = list(_folds(rows, np.asarray(groups) if len(groups) else np.unique(units.rows), seed))
     chosen = _choose([_Fold(blocks, structure_of, units, *own) for own in folds], strengths, progress)
@@ -200,20 +200,20 @@ def fit_field(
 
 
 def shares_of(blocks: Mapping[str, Block], weights: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """How much of the variance of the scores each block has."""
+    """Each block's share of the variance of the scores."""
     spread = {name: float(np.asarray(block @ weights[name]).var(0).mean()) for name, block in blocks.items()}
     return {name: own / max(sum(spread.values()), 1e-12) for name, own in spread.items()}
 
 
 def drawn_rows(words: Sequence[int] | np.ndarray, most: int, seed: int) -> np.ndarray:
-    """As many rows as have `most` words, given the words of each."""
+    """A sample of rows with at most `most` words together, given the words of each."""
     lengths = np.asarray(words)
     order = np.random.default_rng(seed).permutation(len(lengths))
     return np.sort(order[: int(np.searchsorted(np.cumsum(lengths[order]), most)) + 1])
 
 
 def _folds(rows: np.ndarray, groups: np.ndarray, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows to learn from and rows to score, those of a group together."""
+    """Rows to learn from and rows to score, with groups kept together."""
     from sklearn.model_selection import GroupKFold
 
     count = min(FOLDS, len(np.unique(groups[rows])))
@@ -223,7 +223,7 @@ def _folds(rows: np.ndarray, groups: np.ndarray, seed: int) -> Iterator[tuple[np
 
 
 def _choose(folds: Sequence[_Fold], strengths: Sequence[float], progress: Progress | None) -> ChosenField:
-    """The strength under which rows that are left out are most likely."""
+    """The strength with the highest likelihood on left-out rows."""
     losses: dict[float, float] = {}
     for strength in strengths if folds else ():
         for fold in folds:
@@ -238,7 +238,7 @@ def _choose(folds: Sequence[_Fold], strengths: Sequence[float], progress: Progre
 
 
 class _Fold:
-    """Rows to learn from, and others to score; what is found for each strength begins with the one before it."""
+    """Rows to learn from, and others to score; the search for each strength starts from the previous result."""
 
     def __init__(
         self, blocks: Mapping[str, Block], structure_of: StructureOf, units: Units, learn: np.ndarray, score: np.ndarray

@@ -1,8 +1,7 @@
 """The one head over all views: a ridge-penalised logistic regression (regression: least squares) on their blocks.
 
-What is learned, in order: the views themselves from the training rows, how much each block counts, how strongly the
-head is held back (`relevance.py`), the weights. Everything is a minimum that is unique, so no seed has a part in it
-beside the one that draws folds.
+Learned in this order: the views themselves from the training rows, how much each block counts, how strongly the head is
+regularised (`relevance.py`), the weights. Every minimum is unique, so the seed affects only the folds.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class Labels:
-    """Of rows: class numbers, numbers of choices, or standardised scores."""
+    """Of rows: class numbers, choice numbers, or standardised scores."""
 
     kind: str
     values: np.ndarray
@@ -48,11 +47,11 @@ class Labels:
 
 
 class Lengths(NamedTuple):
-    """What a head that chooses spans has beside the words' scores: of each length, and of "no answer"."""
+    """The scores of a head for spans besides those of words: of each length, and of "no answer"."""
 
     lengths: np.ndarray  # [longest]
     nothing: np.ndarray  # [1]
-    threshold: np.ndarray  # [1]: by how much "no answer" must outscore the best span
+    threshold: np.ndarray  # [1]: the margin by which "no answer" must outscore the best span
 
 
 class ViewHead:
@@ -70,10 +69,10 @@ class ViewHead:
         limits: np.ndarray | None = None,
         lengths: Lengths | None = None,
     ) -> None:
-        """`shares`: how much of the variance of the scores each block has, on the training rows. `texts`: a unit's.
-        `chain`: where units are words, what their labels add to each other; `lengths`: where they are those of a
-        passage, what the length of an answer adds. `limits`: the lowest and the highest score
-        of the training rows, for regression; a text unlike all of these can otherwise get a score far outside."""
+        """`shares`: each block's share of the variance of the scores on the training rows. `texts`: per unit. `chain`:
+        for tags, the transition scores; `lengths`: for answers, the scores of their lengths. `limits`: the lowest and
+        the highest score of the training rows, for regression; a text unlike all of these can otherwise get a score far
+        outside."""
         self.views, self.weights, self.bias = list(views), weights, bias
         self.kind, self.shares, self.texts, self.chain = kind, shares, texts, chain
         self.limits, self.lengths = limits, lengths
@@ -83,7 +82,7 @@ class ViewHead:
         return [view.name for view in self.views]
 
     def scores(self, units: Units) -> list[np.ndarray]:
-        """As a trunk's head gives them: for each row logits of its classes or choices, or its score."""
+        """In the format of a trunk's head: for each row the logits of its classes or choices, or its score."""
         outputs = self.bias + sum(block @ self.weights[name] for name, block in self.blocks(units).items())
         if self.limits is not None:
             outputs = np.clip(outputs, *self.limits)
@@ -93,17 +92,17 @@ class ViewHead:
         return read_blocks(self.views, units)
 
     def contributions(self, units: Units) -> dict[str, np.ndarray]:
-        """What each block adds to the outputs of the units."""
+        """What each block adds to the units' outputs."""
         return {name: np.asarray(block @ self.weights[name]) for name, block in self.blocks(units).items()}
 
 
 def read_blocks(views: Sequence[View], units: Units) -> dict[str, Block]:
-    """All blocks of all views, by `view.block`."""
+    """All blocks of all views, named `view.block`."""
     return {f"{view.name}.{name}": block for view in views for name, block in view.read(units).items()}
 
 
 def by_row(outputs: np.ndarray, units: Units, kind: str) -> list[np.ndarray]:
-    """[units, outputs] as an array for each row."""
+    """[units, outputs] as one array per row."""
     if kind == "regression":
         return list(outputs[:, 0])
     if kind != "choice" and units.places is None:
@@ -116,8 +115,8 @@ def by_row(outputs: np.ndarray, units: Units, kind: str) -> list[np.ndarray]:
 class Fitted:
     head: ViewHead
     chosen: Chosen  # by cross-validation, on `rows`
-    rows: np.ndarray  # those that the folds are of
-    relevance: dict[str, float]  # of each block, s_v
+    rows: np.ndarray  # the rows of the folds
+    relevance: dict[str, float]  # s_v of each block
     noise: float  # σ²
 
 
@@ -129,8 +128,8 @@ def fit_views(
     groups: Sequence[int] | np.ndarray = (),
     most: int = MOST_UNITS,
 ) -> Fitted:
-    """`groups`: rows with the same number (copies) are never parted by folds; none: each is its own. `most`: units by
-    which relevance and strength are chosen."""
+    """`groups`: rows with the same number (copies) stay together in folds; empty: each row by itself. `most`: how many
+    units are used to choose relevance and strength."""
     blocks = read_blocks(views, units)
     rows = np.unique(units.rows)
     some = np.sort(np.random.default_rng(seed).permutation(len(rows))[: _most_rows(units, most)])
@@ -158,7 +157,7 @@ def _most_rows(units: Units, most: int) -> int:
 
 
 def _targets(units: Units, labels: Labels) -> Tensor:
-    """Real targets of the units: a column of 0 and 1 a class, which alternative is right, or the scores."""
+    """Real-valued targets of the units: one 0/1 column per class, 1 for the right alternative, or the scores."""
     own = labels.values[units.rows]
     if labels.kind == "regression":
         return torch.from_numpy(own.astype(np.float64))[:, None]
@@ -170,7 +169,7 @@ def _targets(units: Units, labels: Labels) -> Tensor:
 
 
 def _loss(outputs: Tensor, own: Tensor, *, units: Units, labels: Labels, picked: np.ndarray) -> Tensor:
-    """Of the rows of the units `picked[own]`, which are whole rows, in order."""
+    """The loss over the rows of the units `picked[own]`, which are whole rows, in order."""
     rows = units.rows[picked[own.numpy()]]
     names, group = np.unique(rows, return_inverse=True)
     said = arranged(outputs, torch.from_numpy(group), labels.kind)
@@ -181,7 +180,7 @@ def _loss(outputs: Tensor, own: Tensor, *, units: Units, labels: Labels, picked:
 def folds_of(
     units: Units, picked: np.ndarray, labels: Labels, seed: int, groups: np.ndarray
 ) -> list[tuple[Tensor, Tensor]]:
-    """Stratified by class, copies together; as many as the rarest class allows, at least two if it can be done."""
+    """Stratified by class, copies together; as many as the rarest class allows, at least two if possible."""
     rows = np.unique(units.rows[picked])
     own_groups, values, places = groups[rows], labels.values[rows], units.rows[picked]
     classes = labels.kind not in ("regression", "choice")
@@ -191,20 +190,20 @@ def folds_of(
 
 
 def _of_rows(places: np.ndarray, rows: np.ndarray) -> Tensor:
-    """The numbers of the units of these rows."""
+    """The indices of the units of these rows."""
     return torch.from_numpy(np.flatnonzero(np.isin(places, rows)))
 
 
 def _solve(
     blocks: dict[str, Block], factors: dict[str, float], units: Units, labels: Labels, strength: float
 ) -> tuple[Tensors, np.ndarray]:
-    """The weights of each block, and the bias, on all rows."""
+    """The weights of each block, and the bias, fitted on all rows."""
     scaled = [cast("Matrix", block).astype(np.float64) * factors[name] for name, block in blocks.items()]
     loss = partial(
         _loss, own=torch.arange(len(units.rows)), units=units, labels=labels, picked=np.arange(len(units.rows))
     )
     table = fit_linear(scaled, labels.outputs, loss, strength)
     if not np.isfinite(table).all():
-        raise UserError("the head over the views has a loss that is not finite; leave the views out: --views none")
+        raise UserError("the loss of the head over the views is not finite; train without views: --views none")
     *weights, bias = np.split(table.astype(np.float32), np.cumsum([own.shape[1] for own in scaled]))
     return {name: own * np.float32(factors[name]) for name, own in zip(blocks, weights)}, bias[0]

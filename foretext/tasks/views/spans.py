@@ -1,15 +1,14 @@
-"""The head over views that answers questions: it chooses among all spans of the passage of up to so many words.
+"""The head over views that answers questions: it chooses among all spans of the passage up to a number of words.
 
     score(i, j) = first_i + last_j + Σ_{i ≤ t ≤ j} inside_t + length_{j−i}
     (first, last, inside)_t = bias + Σ_v (X_v W_v)_t         of word t, read with the question
 
-So each span has a score of its own, and yet three numbers a word are all that is computed of the views. p is the
-softmax over a question's spans. Where questions may have no answer, that is one candidate more; it scores `nothing` and
-the logarithm of the number of spans, so that it is as likely in a short passage as in a long one. How the head is
-fitted, `field.py` says.
+So each span has its own score, although only three numbers per word are computed from the views. p is the softmax over
+a question's spans. If questions may have no answer, that is one more candidate. Its score is `nothing` plus the
+logarithm of the number of spans, so that it is as likely in a short passage as in a long one. `field.py` fits the head.
 
-The answer is the span whose expected F1 is highest, p being what it is expected by: where several spans that overlap
-are likely, what they share is a better answer than any of them is likely to be.
+The answer is the span with the highest expected F1 under p: if several overlapping spans are likely, what they share is
+a better answer than each of them.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ from foretext.tasks.views.base import Units, View
 from foretext.tasks.views.field import Extra, FittedField, Progress, fit_field, shares_of
 from foretext.tasks.views.head import Lengths, ViewHead, read_blocks
 
-OUTPUTS = 3  # of a word: as the first, as the last, and as any of a span
-LONGEST = 40  # words of an answer, at most; else as many as all but a few of the training rows' answers have
-SHORTER = 0.98  # the part of them that is no longer
-MOST_WORDS = 60_000  # of the passages that folds are of
+OUTPUTS = 3  # per word: as the first, as the last, and as any word of a span
+LONGEST = 40  # words per answer, at most; otherwise as many as nearly all answers of the training rows have
+SHORTER = 0.98  # the share of them that is not longer
+MOST_WORDS = 60_000  # of the passages in the folds
 STRENGTHS = (0.1, 0.3, 1.0, 3.0)
-WEIGHED = 60  # the likeliest spans, among which the expected F1 is looked at
+WEIGHED = 60  # the most likely spans, whose expected F1 is computed
 
 
 class Spans:
-    """Questions with the words of their answers, as `field.py` learns from them."""
+    """Questions with the words of their answers, in the form that `field.py` learns from."""
 
     def __init__(
         self, words: np.ndarray, answers: Sequence[tuple[int, int] | None], longest: int, unanswerable: bool
     ) -> None:
-        """`words`: of each question's passage. `answers`: the first and the last word; None: there is none, which
-        teaches something only where that may be (`unanswerable`)."""
+        """`words`: of each question's passage. `answers`: the first and the last word; None: no answer, which is
+        learned from only if it is possible (`unanswerable`)."""
         self.outputs, self.unanswerable = OUTPUTS, unanswerable
         self.shapes: Sequence[tuple[int, ...]] = ((longest,), (1,))
         self.starts, self.longest = np.cumsum(words) - words, longest
@@ -57,7 +56,8 @@ class Spans:
         self.labels = int(self.taught.sum())
 
     def scores(self, scores: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """[words, longest]: of the span that begins at a word and has so many words more; −∞ where there is none."""
+        """[words, longest]: the score of the span that begins at a word and has so many more words; −∞ if there is
+        none."""
         first, last, inside = scores.T
         sums = np.cumsum(inside)
         ends = np.concatenate([last + sums, np.zeros(self.longest - 1)]).astype(scores.dtype)
@@ -85,7 +85,7 @@ class Spans:
         for more, own in enumerate(slope.T):
             lasts[more : more + len(own)] += own
         lasts = lasts[: len(slope)]
-        inside = np.cumsum(firsts) - np.cumsum(lasts) + lasts  # spans that have begun less those that have ended
+        inside = np.cumsum(firsts) - np.cumsum(lasts) + lasts  # spans that have begun minus those that have ended
         return total, np.column_stack([firsts, lasts, inside]), (slope.sum(0), of_none.sum(keepdims=True))
 
 
@@ -98,8 +98,8 @@ def fit_spans(
     unanswerable: bool = False,
     progress: Progress | None = None,
 ) -> FittedField:
-    """`answers`: of each row the first and the last word. `groups`: rows with the same number (questions about one
-    passage) are never parted by folds; none: each is its own."""
+    """`answers`: the first and the last word for each row. `groups`: rows with the same number (questions about one
+    passage) stay together in folds; empty: each by itself."""
     blocks, words = read_blocks(views, units), np.unique(units.rows, return_counts=True)[1]
     longest = longest_of([own[1] - own[0] + 1 for own in answers if own is not None])
 
@@ -127,11 +127,11 @@ def longest_of(lengths: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class SpanReader:
-    """What the scores of words say: the answer."""
+    """Turns the scores of words into the answer."""
 
     lengths: Lengths
     unanswerable: bool = False
-    exact: bool = False  # whether the likeliest span is wanted, as where exact matches count, not the best for F1
+    exact: bool = False  # whether to choose the most likely span, for exact match, instead of the best one for F1
     kind: str = "span"
 
     def answered(self, passage: str, places: Offsets, scores: np.ndarray) -> Answered:
@@ -156,7 +156,7 @@ class SpanReader:
 
 
 def expected_f1(firsts: np.ndarray, ends: np.ndarray, likely: np.ndarray) -> np.ndarray:
-    """Of each span: the F1 of its words if the others are right as likely as they are."""
+    """For each span: the expected F1 of its words if each other span is right with its probability."""
     shared = np.minimum(ends[:, None], ends) - np.maximum(firsts[:, None], firsts)
     sizes = ends - firsts
     return np.asarray(2 * np.maximum(shared, 0) / (sizes[:, None] + sizes) @ likely)

@@ -1,10 +1,10 @@
-"""Views of words in their sentences: what the n-grams, word vectors and states are for a word, not a whole text.
+"""Views of words in their sentences: n-grams, word vectors and states of single words instead of whole texts.
 
-ngrams   own, before, after …  the word, its beginnings and ends, its shape; the same of two neighbours on each side
-         pairs                 neighbours side by side: the words, and their kinds (a rare word's is its shape and end)
+ngrams   own, before, after …  the word, its prefixes and suffixes, its shape; the same for two neighbours on each side
+         pairs                 adjacent words: the words, and their classes (for a rare word its shape and suffix)
 vectors  own, before, after …  the vectors of the word and of its neighbours, by a word2vec run
-         clusters              the groups of words of like vectors that these are in, alone and side by side
-states   layer 0, layer 1 …    the word's contextual states by the pre-trained trunk, of each layer that is read
+         clusters              their clusters of words with similar vectors, alone and side by side
+states   layer 0, layer 1 …    the word's states in the pre-trained trunk, for each layer that is read
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from foretext.text.words.splitting import split_words
 PLACES = {"own": 0, "before": -1, "after": 1, "before 2": -2, "after 2": 2}
 PAIRS = ((-1, 0), (0, 1), (-1, 1), (-2, -1), (1, 2))
 TRIPLES = ((-2, -1, 0), (-1, 0, 1), (0, 1, 2))
-LONGEST_END = 4  # letters of a beginning or end of a word
-MOST_TERMS = 200_000  # of words, and of pairs of them; the most frequent are kept
-_NEAR = len("> ing")  # the longest end of a neighbour that counts
-FREQUENT = 10  # a word that the training rows have so often is a kind of its own
-LEAST_NEAR, LEAST_PAIR = 2, 3  # how often the training rows must have a term of neighbours, or a pair
-GROUPS = (64, 256, 1024)  # of words with like vectors
-LEAST_WORDS = 4  # a group has, on average
-# What vectors and states of unit length are multiplied by: the other blocks have a 1 in each of some dozen columns.
+LONGEST_END = 4  # letters of a prefix or suffix
+MOST_TERMS = 200_000  # of words, and of pairs; the most frequent ones are kept
+_NEAR = len("> ing")  # the longest suffix of a neighbour that counts
+FREQUENT = 10  # a word that occurs this often in the training rows is a class of its own
+LEAST_NEAR, LEAST_PAIR = 2, 3  # how often a term of neighbours, or a pair, must occur in the training rows
+GROUPS = (64, 256, 1024)  # of words with similar vectors
+LEAST_WORDS = 4  # per cluster, on average
+# Factor on vectors and states of unit length: the other blocks have a 1 in each of some dozen columns.
 VECTORS, STATES = 2.0, 6.0
-BEGIN, END = "\n<", "\n>"  # what stands before and behind a sentence; no word has a line break
+BEGIN, END = "\n<", "\n>"  # stand for the sentence's borders; no word contains a line break
 _RUNS = re.compile(r"(.)\1+")
 _LINE_BREAKS = str.maketrans("\n\r", "  ")
 
@@ -41,7 +41,7 @@ _LINE_BREAKS = str.maketrans("\n\r", "  ")
 
 
 class _Around:
-    """The distinct keys of words, and at which of them each word and its neighbours are."""
+    """The distinct keys of words, and the key of each word and of its neighbours."""
 
     def __init__(self, units: Units, key: Callable[[str, bool], str]) -> None:
         assert units.places is not None
@@ -57,12 +57,12 @@ class _Around:
         self.ids, self.keys = ids, list(found)
 
     def at(self, offset: int) -> np.ndarray:
-        """The key of the word so many places further on, for each word."""
+        """For each word, the key of the word at this offset."""
         return shifted(self.ids, self.rows, offset)
 
 
 def shifted(ids: np.ndarray, rows: np.ndarray, offset: int) -> np.ndarray:
-    """Of each word the id of the word so many places on in its sentence; 0 before its begin, 1 behind its end."""
+    """For each word, the id of the word at this offset in its sentence; 0 before the sentence, 1 after it."""
     found = np.full(len(ids), 0 if offset < 0 else 1, dtype=np.int64)
     size = len(ids) - abs(offset)
     if size > 0:
@@ -73,7 +73,7 @@ def shifted(ids: np.ndarray, rows: np.ndarray, offset: int) -> np.ndarray:
 
 
 def _joined(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Several ids of each word as one: the distinct combinations, and which of them each word has."""
+    """Several ids of each word as one: the distinct combinations, and the combination of each word."""
     found, which = np.unique(np.column_stack(ids), axis=0, return_inverse=True)
     return found, which.reshape(-1)
 
@@ -101,12 +101,12 @@ class _Terms:
 
 
 class _Combined:
-    """Terms of what stands side by side: for each set of places one of the combinations there."""
+    """Terms of adjacent words: for each set of offsets, one of the combinations there."""
 
     def __init__(
         self, places: Sequence[tuple[int, ...]], names: Sequence[str], ids: Callable[[int], np.ndarray]
     ) -> None:
-        """`ids`: of each word, the number of the name of what is so many places on."""
+        """`ids`: for each word, the number of the name of the word at an offset."""
         self.parts: list[tuple[list[str], np.ndarray]] = []
         for own in places:
             combined, which = _joined([ids(place) for place in own])
@@ -121,12 +121,12 @@ class _Combined:
         return found
 
     def columns(self, terms: _Terms) -> list[np.ndarray]:
-        """For each set of places the column of each word's term, −1 where there is none."""
+        """For each set of offsets the column of each word's term, −1 if there is none."""
         return [np.array([terms.columns.get(term, -1) for term in own])[which] for own, which in self.parts]
 
 
 def _of_columns(columns: Sequence[np.ndarray], width: int) -> sp.csr_matrix:
-    """A matrix with a 1 in each of these columns of a row."""
+    """A matrix with a 1 in each row at each of these columns."""
     table = np.column_stack(columns)
     real = table >= 0
     ends = np.concatenate([[0], np.cumsum(real.sum(1))])
@@ -157,7 +157,7 @@ def _form(word: str, first: bool) -> str:
 
 
 def form_terms(form: str) -> list[str]:
-    """What a word is like."""
+    """A word's terms."""
     if form in (BEGIN, END):
         return [form[1:]]
     first, _, word = form.partition("\t")
@@ -173,14 +173,14 @@ def form_terms(form: str) -> list[str]:
 
 
 def near_terms(form: str) -> list[str]:
-    """What counts of a neighbour: the word, its shape and how it ends."""
+    """A neighbour's terms: the word, its shape and its suffixes."""
     if form in (BEGIN, END):
         return form_terms(form)
     return [term for term in form_terms(form) if term[:2] in ("w ", "s ") or (term[0] == ">" and len(term) <= _NEAR)]
 
 
 def _kind(form: str, frequent: frozenset[str]) -> str:
-    """A frequent word is a kind of its own; of others their shape and how they end."""
+    """A frequent word is its own class; the class of other words is their shape and suffix."""
     if form in (BEGIN, END):
         return form[1:]
     first, _, word = form.partition("\t")
@@ -194,7 +194,7 @@ class WordNGrams:
     def __init__(
         self, terms: Sequence[str], near: Sequence[str], pairs: Sequence[str], frequent: Sequence[str]
     ) -> None:
-        """Terms of words, of neighbours and of what stands side by side; and words that are kinds of their own."""
+        """Terms of words, of neighbours and of adjacent words; and words that are their own class."""
         self.terms, self.near, self.pairs = _Terms(terms), _Terms(near), _Terms(pairs)
         self.frequent = frozenset(frequent)
 
@@ -217,7 +217,7 @@ class WordNGrams:
         return view
 
     def _combined(self, around: _Around) -> tuple[_Combined, _Combined]:
-        """Words side by side, and kinds."""
+        """Adjacent words, and their classes."""
         words = [form[1:] if form in (BEGIN, END) else form.partition("\t")[2].lower() for form in around.keys]
         kinds = ["\t" + _kind(form, self.frequent) for form in around.keys]
         word_ids, kind_ids = _merged(words), _merged(kinds)
@@ -248,7 +248,7 @@ class WordNGrams:
 
 
 def _merged(names: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """The distinct names, and which of them each is."""
+    """The distinct names, and the name of each."""
     found: dict[str, int] = {}
     ids = np.array([found.setdefault(name, len(found)) for name in names])
     return list(found), ids
@@ -261,8 +261,8 @@ class WordVectors:
     name = "vectors"
 
     def __init__(self, words: Sequence[str], matrix: np.ndarray, groups: np.ndarray, terms: Sequence[str]) -> None:
-        """`matrix`: [words, width], rows of unit length. `groups`: [words, kinds of groups], −1 for a word without a
-        vector. `terms`: of groups side by side."""
+        """`matrix`: [words, width], rows of unit length. `groups`: [words, clusterings], −1 for a word without a
+        vector. `terms`: of adjacent clusters."""
         self.words, self.matrix, self.groups, self.terms = list(words), matrix, groups, _Terms(terms)
         self.places = {word: place for place, word in enumerate(self.words)}
         assert len(self.words) == len(matrix) == len(groups)
@@ -291,15 +291,15 @@ class WordVectors:
         return blocks | {"clusters": _of_columns(columns, len(self.terms.terms))}
 
     def _known(self, key: str) -> list[int]:
-        """The word, or the parts of it, that have a vector."""
+        """The word, or its parts, that have a vector."""
         if key in (BEGIN, END):
             return []
         parts = [key] if key in self.places else split_words(key)
         return [self.places[part] for part in parts if part in self.places and self.groups[self.places[part], 0] >= 0]
 
     def _combined(self, around: _Around) -> list[_Combined]:
-        """Of each kind of groups those of the word and of its neighbours, alone and side by side. A word of several
-        parts is in the group of its last."""
+        """For each clustering, the clusters of the word and of its neighbours, alone and side by side. A word of
+        several parts has the cluster of its last part."""
         names = []
         for key in around.keys:
             own = self._known(key)
@@ -335,7 +335,7 @@ def _at(around: _Around, ids: np.ndarray) -> Callable[[int], np.ndarray]:
 
 
 def grouped(matrix: np.ndarray, seed: int, groups: Sequence[int] = GROUPS) -> np.ndarray:
-    """[words, kinds of groups]: k-means over the vectors; few words have few groups."""
+    """[words, clusterings]: k-means over the vectors; few words get few clusters."""
     from sklearn.cluster import MiniBatchKMeans
 
     known = np.flatnonzero(matrix.any(axis=1))

@@ -44,9 +44,9 @@ _MANY_FILES, _SMALL_FILE = 20, 1_000_000
 _SAMPLE_ROWS = 100  # rows of a table that are used to tell text columns from numbers
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n")
 _RULE_WORDS = {
-    "line": "one document a line",
+    "line": "one document per line",
     "blank": "blank lines separate documents",
-    "file": "one document a file",
+    "file": "one document per file",
 }
 
 
@@ -212,7 +212,7 @@ def _read_json_lines(file: TextFile, options: ReadOptions, report: ReadReport) -
         if column is None:
             textual = [name for name, value in record.items() if isinstance(value, str)]
             column = _choose_column(file, options.column, list(record), textual)
-            report.rules[f"one document a row (column {column})"] += 1
+            report.rules[f"one document per row (column {column})"] += 1
         if column not in record:
             raise UserError(f"{place}: no field {column!r}; the line has: {', '.join(record)}")
         yield _text(record[column], column, place, options, report)
@@ -235,7 +235,7 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
         column = _choose_column(file, options.column, header, textual)
     check_once([column], header, f"{file.path} row {line}")
     at = header.index(column)
-    report.rules[f"one document a row (column {column})"] += 1
+    report.rules[f"one document per row (column {column})"] += 1
     for number, row in itertools.chain(sample, rows):
         yield _text(row[at], column, f"{file.path} row {number}", options, report)
 

@@ -1,5 +1,5 @@
-"""The head over views of passages, for answers: it is fitted, and told what it is worth on questions about passages
-that it has not seen (`finetune_views.py` does the same for rows with one label)."""
+"""Fits the head over views of passages, for answers, and scores it on questions about passages that it has not seen
+(`finetune_views.py` does the same for rows with one label)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from foretext.text.words.word_list import TextKnowledge
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
 
-MOST_WORDS = 600_000  # of the passages that are learned from, a passage as often as it has questions
+MOST_WORDS = 600_000  # of the training passages, each counted once per question
 _SILENT = Reporter()
 
 
 def learned_questions(rows: Sequence[Question], seed: int) -> Sequence[Question]:
-    """All, or as many as memory is taken for."""
+    """All rows, or as many as fit in memory."""
     own = drawn_rows([len(row.passage.split()) for row in rows], MOST_WORDS, seed)
     return [rows[number] for number in own.tolist()]
 
@@ -43,7 +43,7 @@ def learned_questions(rows: Sequence[Question], seed: int) -> Sequence[Question]
 def fit_questions(
     model: SavedModel, rows: Sequence[Question], knowledge: TextKnowledge | None, seed: int, work: Work
 ) -> FittedField:
-    """The head over the views that the configuration names, put into the model."""
+    """Fits the head over the configured views and puts it into the model."""
     assert model.finetuned.views is not None
     kinds, config = model.finetuned.views.kinds, model.task_config
     work("fitting the head", 0, 1)
@@ -73,7 +73,7 @@ def _learned(kinds: Sequence[str], units: Units, knowledge: TextKnowledge | None
 
 
 def _words_of(row: Question, places: Offsets) -> tuple[int, int] | None:
-    """The first and the last word of the answer that is learned."""
+    """The first and the last word of the answer to learn."""
     if not row.answers:
         return None
     answer = row.answers[0]
@@ -83,7 +83,7 @@ def _words_of(row: Question, places: Offsets) -> tuple[int, int] | None:
 def _left_out(
     model: SavedModel, rows: Sequence[Question], fitted: FittedField, reader: SpanReader
 ) -> tuple[list[Question], Predictions]:
-    """The questions of the folds, and what a head says of them that has not seen their passage."""
+    """The questions of the folds, and the answers of a head that has not seen their passage."""
     config = model.task_config
     family = family_of(config.kind)
     asked: list[Question] = []
@@ -99,7 +99,7 @@ def _left_out(
 
 
 def _choose_threshold(model: SavedModel, rows: Sequence[Question], fitted: FittedField) -> None:
-    """By how much "no answer" must outscore the best span, so that F1 is highest on questions that are left out."""
+    """The margin by which "no answer" must outscore the best span, with the highest F1 on left-out questions."""
     lengths = fitted.head.lengths
     assert lengths is not None
     asked, said = _left_out(model, rows, fitted, SpanReader(lengths))
@@ -111,8 +111,7 @@ def _choose_threshold(model: SavedModel, rows: Sequence[Question], fitted: Fitte
 
 
 def questions_scored(model: SavedModel, rows: Sequence[Question], fitted: FittedField) -> Scores | None:
-    """On the questions of the folds, each answered by a head that has not seen its passage; None where there were no
-    folds."""
+    """Scores of the folds' questions, each answered by a head that has not seen its passage; None without folds."""
     config = model.task_config
     if not fitted.chosen.folds:
         return None

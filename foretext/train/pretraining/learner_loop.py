@@ -195,7 +195,7 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
         f"pre-training {system.name} {config.run.size} into {setup.run.path}",
         [
             ("model", config.model.describe()),
-            ("text", f"{corpus:,} words; training reads them {times:.2g} times"),
+            ("text", f"{corpus:,} words; the budget reads them about {times:.2g} times"),
             (
                 "budget",
                 f"{budget}: about {counted(max(1, round(steps)), 'step')} of {words:,} words at {speed:,.0f} words/s",

@@ -294,7 +294,7 @@ def _write(setup: RunSetup, counts: Any) -> None:
         counts.documents(tokenizer, seed),
         tokenizer,
         setup.run.path / TOKENS,
-        ReadReport(rules={"a pair a line": 1}, replaced=counts.replaced),
+        ReadReport(rules={"one pair per line": 1}, replaced=counts.replaced),
         Sharding(seed, setup.config.data.valid_fraction),
         ids=counts.ids(tokenizer),
     )

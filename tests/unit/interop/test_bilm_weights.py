@@ -228,7 +228,7 @@ def test_data_that_is_not_in_the_file(tmp_path: Path) -> None:
     changed("stored", lambda file: file.create_dataset(name, data=good[name], scaleoffset=2))
     changed("link", lambda file: file.__setitem__(name, h5py.ExternalLink(str(other), "b")))
     changed("link", lambda file: file.__setitem__(name, h5py.SoftLink("/CNN/b_cnn_0")))
-    changed("less", lambda file: file.create_dataset(name, (3,), "f4"))
+    changed("part", lambda file: file.create_dataset(name, (3,), "f4"))
     large = {"shape": (3,), "dtype": "f4", "maxshape": (None,), "chunks": (1 << 25,)}
     changed("stored", lambda file: file.create_dataset(name, **large))
 

@@ -239,7 +239,7 @@ def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pyte
     counts = count_words(text)
     tokenizer, *_ = counts.vocabularies(glove, 100)
     documents = (one for _ in range(5) for one in counts.documents(tokenizer, 3))
-    report = ReadReport(rules={"a pair a line": 1})
+    report = ReadReport(rules={"one pair per line": 1})
     write_documents(documents, tokenizer, tmp_path / "tokens", report, Sharding(3, 0.3), pair_ids(tokenizer))
     objective = TranslationObjective(replace(CONFIG, vocabulary=tokenizer.size), SETTINGS, tokenizer)
     found = []

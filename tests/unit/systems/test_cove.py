@@ -211,7 +211,7 @@ def test_fine_tuning_leaves_the_encoder_as_it_is_and_comes_back(tmp_path: Path) 
         ({"column": "text"}, ["--text-column", "cove"]),
         ({"vocabulary": Path("x")}, ["--vocabulary", "cove"]),
         ({"system": "gpt"}, ["--source", "(cove)", "gpt"]),
-        ({"sets": (*SETS, "model.vectors=7")}, ["--set model.vectors=7", "vectors.txt", "8 numbers"]),
+        ({"sets": (*SETS, "model.vectors=7")}, ["--set model.vectors=7", "vectors.txt", "8 dimensions"]),
         ({"sets": (*SETS, "data.vectors=x")}, ["--set data.vectors=x", "--vectors FILE"]),
         ({"direction": "backward"}, ["--direction backward", "cove"]),
     ],
