@@ -57,7 +57,7 @@ from foretext.train.pretraining.learner_loop import LearnerLoop
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 SHAPE = TransformerConfig(vocabulary=61, layers=2, width=32, heads=4, context=24, dropout=0.0)
-MODERN = replace(  # with its residual projections drawn, or a new trunk would be its embeddings; a cap that is felt
+MODERN = replace(  # residual projections are drawn, or a new trunk would return its embeddings; the cap is low
     replace(SHAPE, norm="pre", norm_kind="rms", bias=False, positions="rotary", query_key_norm=True, soft_cap=1.5),
     activation="squared-relu",
     values="embeddings",
@@ -156,7 +156,7 @@ def trunk_of(system: str, **changes: object) -> nn.Module:
 
 
 def logits_of(trunk: Any, top: torch.Tensor) -> torch.Tensor:
-    """What a tied output layer makes of states: W_e h, and a bias and a cap where there are such."""
+    """Logits of a tied output layer: W_e h, with a bias and a soft cap if there are any."""
     logits = top @ trunk.output_table().to(top.dtype).t()
     bias, cap = getattr(trunk, "output_bias", None), getattr(trunk.config, "soft_cap", 0.0)
     logits = logits if bias is None else logits + bias.to(top.dtype)

@@ -146,7 +146,7 @@ def test_pretraining_killed_at_random(system: str, way: str, kills: int, tmp_pat
 
 
 def test_the_mean_of_the_tail_killed_four_times(tmp_path: Path) -> None:
-    """Short windows first, and of the last half of the run the mean of the weights."""
+    """Short windows come first, and the weights of the last half of the run are averaged."""
     warm()
     sets = ("training.save_seconds=0.02", "training.log_samples=true", "training.tail=0.5", "training.cautious=true")
     sets += ("objective.early=0.3", "objective.early_length=0.5", "training.table_rate=2", "training.vector_rate=0.5")

@@ -1,5 +1,5 @@
-"""Runs of `modern` with the choices of Llama and Qwen3, written for `transformers`: the same logits there, and the same
-text; other choices are refused by name."""
+"""Runs of `modern` with the settings of Llama and Qwen3 are exported: `transformers` gives the same logits and the same
+text. Other settings are refused by name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHAPES = [{"layers": 2, "width": 32, "heads": 4}, {"layers": 3, "width": 48, "he
 
 
 def model_with(**changes: Any) -> SavedModel:
-    """Over bytes, with weights far from their first ones."""
+    """A model over bytes, with weights far from their initial values."""
     found = base_model("modern")
     shape = replace(found.model_config, **changes)
     trunk = SYSTEMS["modern"].build_trunk(TrunkParts(shape))
@@ -42,7 +42,7 @@ def model_with(**changes: Any) -> SavedModel:
 @pytest.mark.parametrize("name", NORMED)
 @pytest.mark.parametrize("sizes", SHAPES, ids=["plain", "inner"])
 def test_the_same_logits_there(name: str, sizes: dict[str, int], tmp_path: Path) -> None:
-    """Their angles are computed in float32 whatever the model's precision, and so are ours here."""
+    """Theirs computes angles in float32, whatever the precision of the model. So the tolerance is that of float32."""
     model = model_with(**CHOICES, **sizes, query_key_norm=NORMED[name], rotary_base=500.0)
     assert export_hub(model, tmp_path / "out") == []
     theirs = there(transformers.AutoModelForCausalLM, tmp_path / "out")
@@ -58,7 +58,7 @@ def test_the_same_logits_there(name: str, sizes: dict[str, int], tmp_path: Path)
     trunk = SYSTEMS["modern"].build_trunk(TrunkParts(far.model_config))
     trunk.load_state_dict(model.trunk.state_dict())
     other = LanguageModel(replace(far, trunk=trunk), Path()).logits(ids)
-    assert float(np.abs(np.asarray(other) - expected.numpy()).max()) > 1e-3, "the base of the angles is told"
+    assert float(np.abs(np.asarray(other) - expected.numpy()).max()) > 1e-3, "the base of the angles matters"
 
 
 def test_it_writes_the_same_text_there(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_they_have_not_is_refused_by_name(choice: dict[str, Any], said: str
 
 
 def test_all_that_differs_is_named_at_once(tmp_path: Path) -> None:
-    """Those of the nearest table: without query-key norm that is Llama's."""
+    """The error compares with the nearest table; without query-key norm that is Llama's."""
     with refused("llama", "--set model.activation=silu --set model.gated=true", "--set model.soft_cap=0.0"):
         export_hub(base_model_without_query_key_norm(), tmp_path / "out")
 

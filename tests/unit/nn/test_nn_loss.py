@@ -44,7 +44,7 @@ def test_value_and_gradients_at_chunk_borders(rows: int, weighted: bool, monkeyp
 @pytest.mark.parametrize("rows", [1, 8, 23])
 @pytest.mark.parametrize("biased", [False, True])
 def test_capped_logits(rows: int, biased: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against the formula by autograd: loss, gradients, scores and the logits themselves."""
+    """Loss, gradients, token losses and logits equal the formula with autograd."""
     monkeypatch.setattr(module, "LEAST_ROWS", 8)
     monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
     h, table, targets = inputs(rows)

@@ -1,4 +1,4 @@
-"""What is written out for queries, keys and values against the same by autograd, in value and gradients."""
+"""The hand-written pass over queries, keys and values equals autograd's, in values and gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`modern`: its sizes, and the dial from which they follow."""
+"""`modern`: its sizes, and how it chooses one from the minutes and the machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_sizes_rise() -> None:
 
 @pytest.mark.parametrize("name", LADDER)
 def test_weights_at_work_are_those_that_tokens_are_multiplied_by(name: str) -> None:
-    """All but the tables that are only looked up: of values, and of positions, which there are none of."""
+    """All weights except lookup tables and the final norm. `modern` has no table of positions."""
     model = known(name)
     trunk = SYSTEMS["modern"].build_trunk(module.TrunkParts(model))
     looked_up = sum(table.weight.numel() for table in trunk.value_tables.values())
@@ -98,4 +98,4 @@ def test_the_plan_says_what_the_dial_chose(
     if said:
         assert all(part in notes.plans[0]["size"] for part in ("small", "50", "0.02 minutes", "--size"))
     module.pretrain(replace(request, resume=True, size=None), notes)
-    assert len(asked) == said, "a run that is gone on with keeps its size"
+    assert len(asked) == said, "a resumed run keeps its size"

@@ -177,7 +177,7 @@ def test_muon_equals_its_definition_for_one_tall_matrix() -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon", "lamb", "sgd"])
 def test_tables_and_vectors_have_rates_of_their_own(optimizer: str) -> None:
-    """What they learn is what an optimiser at that rate would have them learn."""
+    """Each kind of parameter ends as with an optimiser at that rate."""
     shapes = {"trunk.tokens.weight": (7, 4), "trunk.blocks.0.up.weight": (8, 4), "trunk.blocks.0.norm1.weight": (4,)}
     first = {name: torch.randn(shape) for name, shape in shapes.items()}
     config = replace(PLAIN, optimizer=optimizer, weight_decay=0.1)
@@ -198,7 +198,7 @@ def test_tables_and_vectors_have_rates_of_their_own(optimizer: str) -> None:
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_cautious_decay_is_where_the_update_agrees(optimizer: str) -> None:
-    """Of the same update without decay, each number is taken off its part where it has the update's sign."""
+    """The result is the update without decay, plus decay only where weight and update have the same sign."""
     name, rate, decay = "blocks.0.attention.qkv.weight", 0.02, 0.3
     first = torch.randn(12, 4)
 

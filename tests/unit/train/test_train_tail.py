@@ -1,4 +1,4 @@
-"""The mean of the weights of a run's last part (`training.tail`)."""
+"""`training.tail`: the mean of the weights over the last part of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STEPS = 10
 
 
 class Watched(Loop):
-    """Keeps the weights after each step, and those that validation saw."""
+    """Records the weights after each step."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job, None, Reporter(), StopRequest())
@@ -60,7 +60,7 @@ def loop_with(tail: float, seen: list[dict[str, Tensor]] | None = None, average:
 
 @pytest.mark.parametrize("tail", [0.3, 1.0, 0.04])
 def test_what_is_kept_and_validated_is_the_mean_of_the_last_weights(tail: float) -> None:
-    """A tail shorter than a step has none: the last weights are kept."""
+    """A tail shorter than one step averages nothing: the last weights are kept."""
     with doubles():
         seen: list[dict[str, Tensor]] = []
         loop = loop_with(tail, seen)
