@@ -9,7 +9,7 @@ Block
     zero at the start. Every second block's values are mixed with a table's row for the token, and every block reads the
     embeddings beside the states, both by learned scalars, as in the records of modded-nanogpt (Jordan et al. 2024).
     Embeddings are normed, tied to the output layer. Soft-capped logits (model.soft_cap) are off: after 256,000 tokens
-    they had gained 0.0009 bits a byte for 8 % of a step.s time.
+    they had gained 0.0009 bits a byte for 8 % of a step's time.
 
 Learning
     Muon for the blocks' matrices, Adam for the rest.
