@@ -78,7 +78,7 @@ def test_a_masked_run_writes_nothing(runs: dict[str, Path], files: Path) -> None
     said = foretext("generate", runs["bert"], "--prompt", "The story")
     names(said.complaint, "bert", "sides", "foretext fill")
     assert said.code == 2 and said.out == "", "nothing is shown before it is refused"
-    named = ("bert", "gpt, gpt2, ulmfit, elmo, transformer_xl, xlnet", "foretext fill")
+    named = ("bert", "gpt, gpt2, modern, ulmfit, elmo, transformer_xl, xlnet", "foretext fill")
     for verb in (("generate",), ("prompt", files / "cls.csv")):
         said = foretext(verb[0], runs["bert"], *verb[1:], "--direction", "backward")
         assert "--direction" not in names(said.complaint, *named), "no direction would help"
