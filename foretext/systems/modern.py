@@ -6,10 +6,12 @@ measures what each is worth, left out one at a time.
 Block
     RMSNorm in front of each part and at the end (Zhang and Sennrich 2019), no biases, rotary positions (Su et al.
     2021), queries and keys normed (Henry et al. 2020), ReLU² (So et al. 2021), projections onto the residual stream
-    zero at the start. Every second block's values are mixed with a table's row for the token, and every block reads the
-    embeddings beside the states, both by learned scalars, as in the records of modded-nanogpt (Jordan et al. 2024).
-    Embeddings are normed, tied to the output layer. Soft-capped logits (model.soft_cap) are off: after 256,000 tokens
-    they had gained 0.0009 bits a byte for 8 % of a step's time.
+    zero at the start. Embeddings are normed, tied to the output layer. Every block reads them beside the states, by
+    learned scalars, as in the records of modded-nanogpt (Jordan et al. 2024).
+
+    What is there and off, since one run of 256,000 tokens each showed no gain that counts: soft-capped logits
+    (model.soft_cap; 0.0009 bits a byte for 8 % of a step's time) and tables of values (model.values=embeddings; none,
+    for nearly as many weights again as the rest has).
 
 Learning
     Muon for the blocks' matrices, Adam for the rest.
@@ -19,8 +21,8 @@ One dial
     how many products this machine makes a second: the largest of `LADDER` that reads `TOKENS_A_WEIGHT` tokens for each
     of its weights in the time. nanochat (Karpathy 2025) sets everything by the depth likewise.
 
-Exported as Qwen3, or without query-key norm as Llama, where the choices are theirs: SwiGLU, own values, no skips, no
-normed embeddings. Fine-tuned GPT's way (L3 = L2 + λ·L1).
+Exported as Qwen3, or without query-key norm as Llama, where the choices are theirs: SwiGLU, no skips, no normed
+embeddings. Fine-tuned GPT's way (L3 = L2 + λ·L1).
 """
 
 from __future__ import annotations
@@ -48,7 +50,6 @@ def shape(layers: int, width: int, heads: int, context: int = 256) -> Transforme
         positions="rotary",
         query_key_norm=True,
         activation="squared-relu",
-        values="embeddings",
         embedding_norm=True,
         embedding_skips=True,
         zero_residuals=True,
