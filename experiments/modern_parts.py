@@ -25,9 +25,8 @@ GPT = "gpt"
 ROWS: dict[str, tuple[str, ...]] = {
     GPT: (),
     "modern": (),
-    "-values": ("model.values=own",),
     "-skips": ("model.embedding_skips=false",),
-    "-values-skips-norm": ("model.values=own", "model.embedding_skips=false", "model.embedding_norm=false"),
+    "-skips-norm": ("model.embedding_skips=false", "model.embedding_norm=false"),
     "-zero": ("model.zero_residuals=false",),
     "-rotary": ("model.positions=learned",),
     "-query-key norm": ("model.query_key_norm=false",),
@@ -35,6 +34,7 @@ ROWS: dict[str, tuple[str, ...]] = {
     "-embedding norm": ("model.embedding_norm=false",),
     "-rms": ("model.norm_kind=layer",),
     "+cap": ("model.soft_cap=15",),
+    "+values": ("model.values=embeddings",),
     "+swiglu": ("model.activation=silu", "model.gated=true", "model.inner=512"),
     "+untied": ("model.untied=true",),
     "+early": ("objective.early=0.3", "objective.early_length=0.25"),

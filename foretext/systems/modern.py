@@ -6,10 +6,11 @@ It follows no single paper. Each choice is one key of [model], [objective] or [t
 Block
     RMSNorm before each part and at the end (Zhang and Sennrich 2019), no biases, rotary positions (Su et al. 2021),
     normed queries and keys (Henry et al. 2020), ReLU² (So et al. 2021). Projections onto the residual stream start at
-    zero (Zhang et al. 2019). Two ideas come from the records of modded-nanogpt (Jordan et al. 2024), and both use
-    learned scalars: every second block mixes its values with a learned row per token, and every block reads the
-    embeddings beside the states. Embeddings are normed and tied to the output layer. Soft-capped logits
-    (model.soft_cap) are off: after 256,000 tokens they had gained 0.0009 bits per byte, and a step took 8 % longer.
+    zero (Zhang et al. 2019). Every block reads the embeddings beside the states, by learned scalars, as in the records
+    of modded-nanogpt (Jordan et al. 2024). Embeddings are normed and tied to the output layer.
+
+    Two parts are off, because one run of 256,000 tokens each showed no gain: soft-capped logits (`model.soft_cap`) took
+    8 % longer per step for 0.0009 bits per byte, and value tables (`model.values=embeddings`) gained nothing.
 
 Training
     Muon for the matrices of the blocks, Adam for the rest.
@@ -20,8 +21,7 @@ Size
     vocabulary and batch. nanochat (Karpathy 2025) has one dial too: the depth.
 
 Export
-    As Qwen3, or as Llama without query-key norm, if the run has their settings: SwiGLU, own values, no skips, no normed
-    embeddings.
+    As Qwen3, or as Llama without query-key norm, if the run has their settings: SwiGLU, no skips, no normed embeddings.
 
 Fine-tuning
     GPT's way (L3 = L2 + λ·L1).
@@ -52,7 +52,6 @@ def shape(layers: int, width: int, heads: int, context: int = 256) -> Transforme
         positions="rotary",
         query_key_norm=True,
         activation="squared-relu",
-        values="embeddings",
         embedding_norm=True,
         embedding_skips=True,
         zero_residuals=True,
