@@ -248,6 +248,16 @@ class _Gradients(NamedTuple):
             self.bias_V.addmv_(errors.t(), errors.new_ones(len(errors)) if weights is None else weights)
 
 
+def _gradients(h_ND: Tensor | None, table_VD: Tensor | None, bias_V: Tensor | None, rows: int) -> _Gradients:
+    """Room for the gradients of the given tensors. The first rows overwrite the table's; without rows it is zero."""
+    of_table = None
+    if table_VD is not None:
+        of_table = torch.empty_like(table_VD) if rows else torch.zeros_like(table_VD)
+    return _Gradients(
+        None if h_ND is None else torch.empty_like(h_ND), of_table, None if bias_V is None else torch.zeros_like(bias_V)
+    )
+
+
 class _TiedSoftmaxLoss(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -262,10 +272,8 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
     ) -> Tensor:
         # needs_input_grad is true for a parameter even under no_grad, where the gradients would be for nobody.
         of_h, of_table, _, _, of_bias, *_ = (learning and needed for needed in ctx.needs_input_grad)
-        grads = _Gradients(
-            torch.empty_like(h_ND) if of_h else None,
-            torch.empty_like(table_VD) if of_table and len(h_ND) else torch.zeros_like(table_VD) if of_table else None,
-            torch.zeros_like(bias_V) if of_bias and bias_V is not None else None,
+        grads = _gradients(
+            h_ND if of_h else None, table_VD if of_table else None, bias_V if of_bias else None, len(h_ND)
         )
         total = h_ND.new_zeros(())
         for rows in _chunks(h_ND.shape[0], table_VD.shape[0]):

@@ -175,13 +175,9 @@ def prepared(
     """Queries, keys and values [..., 3, H, K] as attention reads them. `values` [..., H, K] are v', `shares` are λ."""
     first = None if norms is None else norms[0]
     if qkv.dim() == 4 and full_precision_on_cpu(qkv) and (first is None or isinstance(first, RMSNorm)):
-        weights = cos = sin = None
+        weights = None if norms is None else torch.stack([norm.get_parameter("weight") for norm in norms])
         epsilon = 0.0 if first is None else first.eps or 0.0
-        if norms is not None:
-            weights = torch.stack([norm.get_parameter("weight") for norm in norms])
-        if turns is not None:
-            cos, sin = (part.to(qkv.dtype)[:, None] for part in turns)
-        return _Prepared.apply(qkv, weights, epsilon, cos, sin, None if shares is None else values, shares)
+        return _in_one_pass(qkv, weights, epsilon, turns, None if shares is None else values, shares)
     q, k, v = qkv.unbind(-3)
     if norms is not None:
         q, k = norms[0](q), norms[1](k)
@@ -190,3 +186,15 @@ def prepared(
     if shares is not None and values is not None:
         v = shares[0] * v + shares[1] * values
     return torch.stack([q, k, v], dim=-3)
+
+
+def _in_one_pass(
+    qkv: Tensor,
+    weights: Tensor | None,
+    epsilon: float,
+    turns: Rotation | None,
+    values: Tensor | None,
+    shares: Tensor | None,
+) -> Tensor:
+    cos, sin = (None, None) if turns is None else (part.to(qkv.dtype)[:, None] for part in turns)
+    return _Prepared.apply(qkv, weights, epsilon, cos, sin, values, shares)

@@ -13,6 +13,7 @@ import torch
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
 from foretext.objectives.base import Objective, Stock
+from foretext.plan import ViewsConfig
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
@@ -223,18 +224,20 @@ class _Finetuning:
         if choose_device(request.device).type == "cpu":
             check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # for the weights; repeated once the rows are encoded
         model = build_finetuned(request, config)
-        if config.views is None:
-            return self._fit_trunk(model, writer)
-        named = self.split.valid if request.valid is not None else []
-        rows = self.split.train if named else request.rows
-        if request.kind == SPAN:
+        return self._fit_trunk(model, writer) if config.views is None else self._fit_head(model, config.views, writer)
+
+    def _fit_head(self, model: SavedModel, views: ViewsConfig, writer: RunWriter | None) -> Finetuned:
+        """Fits a head over the views, and the trunk if one of them reads it fine-tuned."""
+        named = self.split.valid if self.request.valid is not None else []
+        rows = self.split.train if named else self.request.rows
+        if self.request.kind == SPAN:
             rows = self._drawn(rows)
-        if not config.views.tuned or not self._worth_tuning(model, rows):
+        if not views.tuned or not self._worth_tuning(model, rows):
             return self._fit_views(model, rows, named, writer)
         made = replace(self, split=Split(list(rows), [], ""))._fit_trunk(model, writer)
         if named:
             made = replace(made, held_out=named, validated=None, how=f"{len(named):,} validation rows")
-            made.scores(reporter)
+            made.scores(self.reporter)
         return made
 
     def _drawn(self, rows: Sequence[Any]) -> Sequence[Any]:
