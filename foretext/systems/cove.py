@@ -104,5 +104,5 @@ COVE = System(
     build_layout=lambda ids, context, direction: PlainLayout(ids, context),
     causal=False,
     objective_config=TranslationSettings,
-    reads="pairs",
+    learns_from="pairs",
 )
