@@ -64,11 +64,11 @@ class Packing:
 
     def hidden(self) -> Hiding:
         """Per group, what is added to the scores of its keys, [rows, 1, 1, T]: −∞ at padding; None if there is none."""
-        found: list[Tensor | None] = []
+        masks: list[Tensor | None] = []
         for (_, _, longest), lengths in zip(self.groups, self.lengths):
             real = torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
-            found.append(None if min(lengths) == longest else unseen(real.to(self.ids_N.device))[:, None, None, :])
-        return tuple(found)
+            masks.append(None if min(lengths) == longest else unseen(real.to(self.ids_N.device))[:, None, None, :])
+        return tuple(masks)
 
     def grouped(self, x_N: Tensor) -> Tensor:
         """The tokens' rows in grouped order, padded."""
@@ -101,13 +101,13 @@ def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
     positions, flat_N, to_groups, from_groups = batch.positions_BT, None, None, None
     if mask is None:
         members = _alike(kinds or [0] * rows) if rows * length else ()
-        groups = tuple((own[0] * length, len(own), length) for own in members)
-        lengths: OfRows = tuple((length,) * len(own) for own in members)
+        groups = tuple((group[0] * length, len(group), length) for group in members)
+        lengths: OfRows = tuple((length,) * len(group) for group in members)
         positions = torch.arange(length, device=device).expand(rows, length) if positions is None else positions
     else:
         flat_N = mask.reshape(-1).nonzero().squeeze(1)
-        groups, lengths, members, there, back = _group(mask.sum(1).tolist(), kinds)
-        to_groups, from_groups = there.to(device), back.to(device)
+        groups, lengths, members, order, inverse = _group(mask.sum(1).tolist(), kinds)
+        to_groups, from_groups = order.to(device), inverse.to(device)
         positions = mask.long().cumsum(1) - 1 if positions is None else positions
 
     def real(x_BT: Tensor) -> Tensor:
@@ -131,8 +131,8 @@ def pack(batch: Batch, kinds: Sequence[int] | None = None) -> Packing:
 
 def _few(read_N: Tensor) -> Tensor | None:
     """The indices of true entries; None if nearly all are true."""
-    found = read_N.nonzero().squeeze(1)
-    return found if len(found) < FEW * len(read_N) else None
+    indices = read_N.nonzero().squeeze(1)
+    return indices if len(indices) < FEW * len(read_N) else None
 
 
 def _alike(kinds: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -165,16 +165,16 @@ def _members(lengths: Sequence[int], kinds: Sequence[int]) -> OfRows:
     """The rows of each group, longest first. A new group begins where padding to the group's length would waste too
     much, and where the kind changes."""
     order = sorted((row for row in range(len(lengths)) if lengths[row]), key=lambda row: (kinds[row], -lengths[row]))
-    found: list[list[int]] = []
+    groups: list[list[int]] = []
     for row in order:
-        if found and kinds[found[-1][0]] == kinds[row]:
-            slots = lengths[found[-1][0]] * (len(found[-1]) + 1)
-            real = sum(lengths[member] for member in found[-1]) + lengths[row]
+        if groups and kinds[groups[-1][0]] == kinds[row]:
+            slots = lengths[groups[-1][0]] * (len(groups[-1]) + 1)
+            real = sum(lengths[member] for member in groups[-1]) + lengths[row]
             if slots <= WASTE * real or slots - real < GROUP_COST:
-                found[-1].append(row)
+                groups[-1].append(row)
                 continue
-        found.append([row])
-    return tuple(map(tuple, found))
+        groups.append([row])
+    return tuple(map(tuple, groups))
 
 
 def chosen(places_N: Tensor | None, picked_R: Tensor | None) -> Tensor | None:
@@ -183,21 +183,21 @@ def chosen(places_N: Tensor | None, picked_R: Tensor | None) -> Tensor | None:
 
 
 class MoveRows(torch.autograd.Function):
-    """x[there], where x's gradient is gathered by `back` instead of scattered with addition.
+    """x[order], where x's gradient is gathered by `inverse` instead of scattered with addition.
 
     This is valid because each row of x is read at one place that matters; the other copies pad a group's right end,
     where every gradient is zero.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, there: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(there, back)
-        return x.index_select(0, there)
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(order, inverse)
+        return x.index_select(0, order)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        _, back = ctx.saved_tensors
-        return grad.index_select(0, back), None, None
+        _, inverse = ctx.saved_tensors
+        return grad.index_select(0, inverse), None, None
 
 
 class MoveRowsBack(torch.autograd.Function):
@@ -282,10 +282,10 @@ class _FusedAttention(torch.autograd.Function):
         joint = torch.empty_like(qkv)
         for group, logsumexp, mask in zip(ctx.groups, sums, ctx.hidden):
             of_group, mixed = _sequences(grad, group), _sequences(out, group)
-            found = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
+            gradients = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
                 of_group, *_sequences(qkv, group), mixed, logsumexp, 0.0, ctx.causal, attn_mask=mask
             )
-            for target, part in zip(_sequences(joint, group), found):
+            for target, part in zip(_sequences(joint, group), gradients):
                 target.copy_(part)
         return joint, None, None, None, None
 
@@ -344,7 +344,7 @@ class _DroppedAttention(torch.autograd.Function):
         out = qkv.new_empty(qkv.shape[0], heads, width)
         nothing = qkv.new_zeros(())
         triangles: dict[tuple[int, int], Tensor] = {}
-        saved: list[Tensor] = []
+        for_backward: list[Tensor] = []
         for block in _blocks(groups, heads, causal, hidden):
             joint = _matrices(qkv, block.rows)
             q, k, v = joint.unbind()
@@ -362,14 +362,14 @@ class _DroppedAttention(torch.autograd.Function):
             drop = keep_mask(weights.shape, p, weights.dtype)
             mixed = torch.bmm(torch.mul(weights, drop, out=scores), v)
             _sequences(out, block.rows)[:, :, block.strip] = mixed.unflatten(0, (-1, heads))
-            saved += [joint, weights, drop]
-        ctx.save_for_backward(qkv, *saved)
+            for_backward += [joint, weights, drop]
+        ctx.save_for_backward(qkv, *for_backward)
         ctx.groups, ctx.causal, ctx.hidden = groups, causal, hidden
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        qkv, *saved = ctx.saved_tensors
+        qkv, *for_backward = ctx.saved_tensors
         _, _, heads, width = qkv.shape
         joint = torch.empty_like(qkv)
         blocks = list(_blocks(ctx.groups, heads, ctx.causal, ctx.hidden))
@@ -377,7 +377,7 @@ class _DroppedAttention(torch.autograd.Function):
         for number in range(len(blocks) - 1, -1, -1):
             block = blocks[number]
             chosen, strip, keys = block.rows, block.strip, block.keys
-            given, weights, drop = saved[3 * number : 3 * number + 3]
+            given, weights, drop = for_backward[3 * number : 3 * number + 3]
             (q, k, v), grad_out = given.unbind(), _matrices(grad, chosen)
             if not block.whole:
                 q, k, v, grad_out = q[:, strip], k[:, keys], v[:, keys], grad_out[:, strip]

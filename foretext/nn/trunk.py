@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import Field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ MOST_LAYERS, MOST_WIDE = 1_000, 100_000_000
 class ModelConfig:
     """A trunk's shape, base of frozen dataclasses; `dataclasses.replace` fills in `vocabulary` and `dropout`."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     if TYPE_CHECKING:  # fields or properties of each
 
@@ -177,17 +178,17 @@ class Trunk(nn.Module):
         these tokens."""
         return top_BTD, next_BT
 
-    def told(self, targets_N: Tensor) -> Tensor:
+    def output_ids(self, targets_N: Tensor) -> Tensor:
         """Tokens as the output layer numbers them."""
         return targets_N
 
-    def tell(self, rows: Sequence[Sequence[int]], asked: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def tell(self, rows: Sequence[Sequence[int]], counts: Sequence[int]) -> tuple[Tensor, Tensor]:
         """The states that predict the last so many tokens of each row, [N, D], and these tokens."""
         ids, mask = padded([row[:-1] for row in rows])
         lines: list[int] = []
         columns: list[int] = []
         targets: list[int] = []
-        for line, (row, count) in enumerate(zip(rows, asked)):
+        for line, (row, count) in enumerate(zip(rows, counts)):
             lines += [line] * count
             columns += range(len(row) - 1 - count, len(row) - 1)
             targets += row[len(row) - count :]
@@ -285,30 +286,30 @@ def remembering(trunk: Trunk, length: int | None) -> Iterator[None]:
 FOREIGN = "the file belongs to another model; restore it from a copy"
 
 
-def check_tensors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], where: str) -> None:
-    """UserError unless `found` has exactly the tensors of `wanted`: names, shapes, dtypes, finite values. float32 may
+def check_tensors(tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], where: str) -> None:
+    """UserError unless `tensors` has exactly the tensors of `wanted`: names, shapes, dtypes, finite values. float32 may
     be copied into float64."""
-    check_names(found, wanted, where)
+    check_names(tensors, wanted, where)
     for name, tensor in wanted.items():
-        wider = tensor.dtype == torch.float64 and found[name].dtype == torch.float32
-        check_tensor(found[name], tensor.shape, torch.float32 if wider else tensor.dtype, f"{where}: {name}")
+        wider = tensor.dtype == torch.float64 and tensors[name].dtype == torch.float32
+        check_tensor(tensors[name], tensor.shape, torch.float32 if wider else tensor.dtype, f"{where}: {name}")
 
 
-def check_names(found: Mapping[str, Tensor], wanted: Mapping[str, object], where: str) -> None:
+def check_names(tensors: Mapping[str, Tensor], wanted: Mapping[str, object], where: str) -> None:
     """UserError unless both have the same names."""
     for name in wanted:
-        refuse_if(name not in found, f"{where}: {name} is missing; {FOREIGN}")
-    for name in found:
+        refuse_if(name not in tensors, f"{where}: {name} is missing; {FOREIGN}")
+    for name in tensors:
         refuse_if(name not in wanted, f"{where}: {name} is not a tensor of this model; {FOREIGN}")
 
 
-def check_tensor(found: Tensor, shape: tuple[int, ...], dtype: torch.dtype, where: str) -> None:
+def check_tensor(tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype, where: str) -> None:
     """UserError unless the tensor has this shape and dtype and is finite; `where` names the file and the tensor."""
-    refuse_if(found.shape != shape, f"{where} has shape {list(found.shape)}, not {list(shape)}; {FOREIGN}")
-    if found.dtype != dtype:
-        raise UserError(f"{where} is {_plain(found.dtype)}, not {_plain(dtype)}; {FOREIGN}")
+    refuse_if(tensor.shape != shape, f"{where} has shape {list(tensor.shape)}, not {list(shape)}; {FOREIGN}")
+    if tensor.dtype != dtype:
+        raise UserError(f"{where} is {_plain(tensor.dtype)}, not {_plain(dtype)}; {FOREIGN}")
     refuse_if(
-        not bool(torch.isfinite(found).all()),
+        not bool(torch.isfinite(tensor).all()),
         f"{where} is not finite; train again with a lower rate (--set training.rate=…)",
     )
 
@@ -384,9 +385,9 @@ class AveragedWeights:
     def _swap(self) -> None:
         """Exchanges values, not tensors, so that references to parameters stay valid."""
         for name, parameter in self.parameters.items():
-            own = parameter.detach().clone()
+            current = parameter.detach().clone()
             parameter.copy_(self.averages[name])
-            self.averages[name].copy_(own)
+            self.averages[name].copy_(current)
 
     def state_tensors(self) -> dict[str, Tensor]:
         return {**self.averages, COUNT: torch.tensor(self.updates)}

@@ -20,7 +20,7 @@ objective over the reversed window, so models of the two directions differ only 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -47,7 +47,7 @@ Scored = Literal["in turn", "in one order", "both ways", "by blanks", "not at al
 class ObjectiveConfig(Protocol):
     """[objective] of a run: a frozen dataclass beside its objective."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def check(self) -> None:
         """UserError for settings that cannot be trained with."""
@@ -362,11 +362,11 @@ class CausalObjective(Objective):
 
     def lm_loss(self, trunk: Trunk, batch: Batch, top_BTD: Tensor) -> LossSum:
         """The loss of the targets, each predicted from its state."""
-        states_ND, targets_N = asked(batch, top_BTD)
+        states_ND, targets_N = at_targets(batch, top_BTD)
         return LossSum(trunk.output_layer().loss(states_ND, targets_N), float(len(targets_N)))
 
 
-def asked(batch: Batch, top_BTD: Tensor) -> tuple[Tensor, Tensor]:
+def at_targets(batch: Batch, top_BTD: Tensor) -> tuple[Tensor, Tensor]:
     """The states at positions with targets, and these targets."""
     assert batch.targets_BT is not None
     states_ND, targets_N = top_BTD.flatten(0, 1), batch.targets_BT.reshape(-1)

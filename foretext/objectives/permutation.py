@@ -62,7 +62,7 @@ from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import TiedSoftmax, dropout
 from foretext.nn.relative.xlnet import MemoryState, OrderedBatch, XLNetConfig
 from foretext.nn.trunk import OutputLayer, Trunk
-from foretext.objectives.base import Direction, Draw, Examples, GrowingConfig, Objective, asked, growing_lengths
+from foretext.objectives.base import Direction, Draw, Examples, GrowingConfig, Objective, at_targets, growing_lengths
 from foretext.objectives.stream import ForgettingConfig, begun_anew, fresh_rows
 from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import SampleOrder, StreamOrder, Stretch, TwoWayOrder, TwoWays, Windows, drawn_number
@@ -196,8 +196,8 @@ class PairedWindows:
 
     def _border(self, after: int, backward: bool, draw: np.random.Generator) -> int:
         """Where A ends, and where B begins if it follows A."""
-        found = self._borders(after, after + self.room, backward)
-        return int(draw.choice(found)) if len(found) else after + self.room // 2
+        borders = self._borders(after, after + self.room, backward)
+        return int(draw.choice(borders)) if len(borders) else after + self.room // 2
 
     def _elsewhere(self, length: int, backward: bool, draw: np.random.Generator) -> int:
         """Where a stretch of this length elsewhere begins: at a word, if one is near."""
@@ -262,7 +262,7 @@ class PermutationObjective(Objective):
         assert draw is not None, "this draws what to predict; use `left_to_right` for scores"
         turns = [-1 if stretch.backward else 1 for stretch in examples]
         drawn = [self._drawn(stretch, draw.generator(number)) for number, stretch in enumerate(examples)]
-        rows, targets, ranks = ([own[::turn] for own, turn in zip(part, turns)] for part in zip(*drawn))
+        rows, targets, ranks = ([row[::turn] for row, turn in zip(part, turns)] for part in zip(*drawn))
         ids_BT, real_BT = padded(rows)
         backward_B = torch.tensor([stretch.backward for stretch in examples])
         segments = [stretch.segments[::turn] for stretch, turn in zip(examples, turns) if stretch.segments is not None]
@@ -297,7 +297,7 @@ class PermutationObjective(Objective):
         if self.training:
             state = begun_anew(state, batch.fresh_B)
         hidden = trunk(batch, state)
-        states_ND, targets_N = asked(batch, hidden.top)
+        states_ND, targets_N = at_targets(batch, hidden.top)
         total = self.output_layer(trunk).loss(dropout(states_ND, self.p, self.training), targets_N)
         return Outcome({LOSS: LossSum(total, float(len(targets_N)))}, hidden.state)
 
@@ -338,11 +338,11 @@ def _in_turn(stretch: Stretch) -> list[slice]:
 # -- orders that are not drawn -----------------------------------------------------------------------------------------
 
 
-def left_to_right(rows: Sequence[Sequence[int]], asked: Sequence[int]) -> OrderedBatch:
+def left_to_right(rows: Sequence[Sequence[int]], counts: Sequence[int]) -> OrderedBatch:
     """Rows in text order, with queries at the last so many positions of each."""
     ids_BT, real_BT = padded(rows)
     places_T = torch.arange(ids_BT.shape[1])
-    asked_BT = real_BT & (places_T >= (real_BT.sum(1) - torch.tensor(list(asked)))[:, None])
+    asked_BT = real_BT & (places_T >= (real_BT.sum(1) - torch.tensor(list(counts)))[:, None])
     return OrderedBatch(
         ids_BT,
         None if bool(real_BT.all()) else real_BT,
@@ -398,9 +398,9 @@ class LeftToRight(Trunk):
     def output_layer(self) -> OutputLayer:
         return self.objective.output_layer(self.trunk)
 
-    def tell(self, rows: Sequence[Sequence[int]], asked: Sequence[int]) -> tuple[Tensor, Tensor]:
+    def tell(self, rows: Sequence[Sequence[int]], counts: Sequence[int]) -> tuple[Tensor, Tensor]:
         """Each token is predicted at its own position."""
-        batch = left_to_right(rows, asked).to(self.objective.head.bias.device)
+        batch = left_to_right(rows, counts).to(self.objective.head.bias.device)
         assert batch.targets_BT is not None
         asked_BT = batch.targets_BT != IGNORE
         return self.trunk(batch).top[asked_BT], batch.targets_BT[asked_BT]

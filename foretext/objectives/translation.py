@@ -135,13 +135,13 @@ class ParallelText:
         """One pair after the other, read anew each time; UserError, at the end, if there is none."""
         report = report or PairReport()
         longest, lower, empty = self.settings.longest, self.settings.lower, True
-        for one, other in read_parallel(self.source, self.target, report, self.errors):
-            words, marked = plain_words(one), marked_words(other.lower() if lower else other)
+        for source, target in read_parallel(self.source, self.target, report, self.errors):
+            words, marked = plain_words(source), marked_words(target.lower() if lower else target)
             if not self.keep_all and max(len(words), len(marked)) > longest:
                 report.overlong += 1
             elif words and marked:
                 empty = False
-                yield TextPair(tuple(words), tuple(marked), other)
+                yield TextPair(tuple(words), tuple(marked), target)
         refuse_if(
             empty,
             f"{self.source}, {self.target}: all {report.pairs:,} pairs have a side of more than {longest} words; give "
@@ -179,20 +179,20 @@ class WordCounts:
         """
         room, settings = size - len(SPECIALS), self.text.settings
         vectors = read_vectors(path, only=self.sources, first=room)
-        frequent = sorted(self.sources.items(), key=lambda one: (-one[1], one[0]))
+        frequent = sorted(self.sources.items(), key=lambda entry: (-entry[1], entry[0]))
         numbers = vectors.lookup(word for word, _ in frequent)
-        own = dict.fromkeys(numbers[numbers >= 0].tolist())
+        of_text = dict.fromkeys(numbers[numbers >= 0].tolist())
         refuse_if(
-            not own,
+            not of_text,
             f"{path}: has no vector for any of the {len(self.sources):,} source words; give vectors of the source's "
             "language",
         )
-        chosen = list(own | dict.fromkeys(range(len(vectors.words))))[:room]
+        chosen = list(of_text | dict.fromkeys(range(len(vectors.words))))[:room]
         targets = WordList.of_counts(self.targets, settings.most_words, settings.least_count)
         tokenizer = word_tokenizer((vectors.words[number] for number in chosen), targets)
         matrix = _behind_specials(vectors.rows(tokenizer.pieces[len(SPECIALS) :]))
-        said = f"{tokenizer.size:,} words with vectors of {matrix.shape[1]} dimensions"
-        return tokenizer, matrix, f"vocabulary: {said}, {targets.size:,} to translate into"
+        summary = f"{tokenizer.size:,} words with vectors of {matrix.shape[1]} dimensions"
+        return tokenizer, matrix, f"vocabulary: {summary}, {targets.size:,} to translate into"
 
     def ids(self, tokenizer: WordTokenizer) -> int:
         return pair_ids(tokenizer)
@@ -207,7 +207,7 @@ class WordCounts:
     def remarks(self, train: int, valid: int, tokenizer: WordTokenizer) -> list[str]:
         """Notes about the numbers of training and validation pairs."""
         known = known_words(self.sources, tokenizer)
-        said = (
+        summary = (
             f"text: {train:,} pairs to train on, {valid:,} to validate on{_left_out(self.report)}; {known:.1%} of the "
             "source's words (without punctuation) have a vector"
         )
@@ -215,7 +215,7 @@ class WordCounts:
             f"only {known:.1%} of the source's words have a vector and all others are read as zeros: little can be "
             "learned; give --vectors of the source's language (for scripts without spaces, of single characters)"
         )
-        return [said, few] if known < FEW_KNOWN else [said]
+        return [summary, few] if known < FEW_KNOWN else [summary]
 
 
 def count_words(text: ParallelText) -> WordCounts:
@@ -233,15 +233,15 @@ def count_words(text: ParallelText) -> WordCounts:
 
 def known_words(counts: Counter[str], tokenizer: WordTokenizer) -> float:
     """The share of words with a vector, ignoring words without a letter or digit."""
-    told = {word: count for word, count in counts.items() if any(map(str.isalnum, word))}
-    known = sum(count for number, count in zip(tokenizer.lookup(told), told.values()) if number != tokenizer.unknown)
-    return known / max(1, sum(told.values()))
+    words = {word: count for word, count in counts.items() if any(map(str.isalnum, word))}
+    known = sum(count for number, count in zip(tokenizer.lookup(words), words.values()) if number != tokenizer.unknown)
+    return known / max(1, sum(words.values()))
 
 
 def _left_out(report: PairReport) -> str:
     reasons = [("too long", report.overlong), ("with nothing on one side", report.blank)]
-    said = " and ".join(f"{count:,} {reason}" for reason, count in reasons if count)
-    return f" ({said} were left out)" if said else ""
+    listed = " and ".join(f"{count:,} {reason}" for reason, count in reasons if count)
+    return f" ({listed} were left out)" if listed else ""
 
 
 def _behind_specials(rows: np.ndarray) -> np.ndarray:
@@ -298,14 +298,14 @@ class ShardedPairs:
 
     def _source_ids_before(self, places: np.ndarray) -> np.ndarray:
         """How many source ids, ends included, precede each position; the ids are read in parts."""
-        found, before = np.zeros(len(places), dtype=np.int64), 0
+        totals, before = np.zeros(len(places), dtype=np.int64), 0
         for start in range(0, len(self.shards), COUNTED):
             ids = self.shards.window(start, min(COUNTED, len(self.shards) - start))
             counts = np.concatenate([[0], np.cumsum(ids < self.first_target)])
             here = slice(*np.searchsorted(places, [start, start + len(ids)]).tolist())
-            found[here] = before + counts[places[here] - start]
+            totals[here] = before + counts[places[here] - start]
             before += int(counts[-1])
-        return found
+        return totals
 
     def lengths(self) -> tuple[np.ndarray, np.ndarray]:
         """Of all sources, and of all targets."""

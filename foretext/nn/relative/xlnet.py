@@ -107,7 +107,7 @@ class XLNetConfig(TransformerShape):
 
 
 @dataclass(frozen=True)
-class Asked:
+class QueryStream:
     """The query stream of a group: `G` positions per row; rows with fewer have fillers that nothing reads."""
 
     queries: slice  # among all queries, which are in the order of the groups
@@ -128,7 +128,7 @@ class Sight:
     waves_RD: Tensor  # the sinusoids of distances, farthest first
     hidden: Tensor | None  # [rows, 1, 1 or T, M + T]: −∞ where attention is not allowed; None: everything is allowed
     other_BTM: Tensor | None = None  # true where a key is in another segment than a query
-    asked: Asked | None = None
+    stream: QueryStream | None = None
 
 
 class _Placed(torch.autograd.Function):
@@ -151,8 +151,8 @@ class _Placed(torch.autograd.Function):
         return whole, None, None
 
 
-def asked_mix(
-    attention: RelativeAttention, q_BGHK: Tensor, k_BMHK: Tensor, v_BMHK: Tensor, far_RHK: Tensor, asked: Asked
+def query_mix(
+    attention: RelativeAttention, q_BGHK: Tensor, k_BMHK: Tensor, v_BMHK: Tensor, far_RHK: Tensor, stream: QueryStream
 ) -> Tensor:
     """What queries at chosen positions see, [B, G, H, K]; zeros for those that see nothing."""
     (rows, count, heads, width), keys = q_BGHK.shape, k_BMHK.shape[1]
@@ -161,13 +161,13 @@ def asked_mix(
     scores_BHGM = ((q_BGHK + content) * scale).transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     by_distance_HNR = torch.bmm(((q_BGHK + position) * scale).flatten(0, 1).transpose(0, 1), far_RHK.permute(1, 2, 0))
     # The columns begin with the farthest key of the last position: see `by_key`.
-    placed_HNM = _Placed.apply(by_distance_HNR, (len(far_RHK) - keys - asked.places_BG).flatten(), keys)
+    placed_HNM = _Placed.apply(by_distance_HNR, (len(far_RHK) - keys - stream.places_BG).flatten(), keys)
     scores_BHGM = scores_BHGM + placed_HNM.view(heads, rows, count, keys).transpose(0, 1)
-    if asked.other_BGM is not None:
-        scores_BHGM = scores_BHGM + attention.by_segment(q_BGHK, asked.other_BGM)
-    weights_BHGM = dropout((scores_BHGM + asked.hidden).softmax(-1), attention.p, attention.training)
+    if stream.other_BGM is not None:
+        scores_BHGM = scores_BHGM + attention.by_segment(q_BGHK, stream.other_BGM)
+    weights_BHGM = dropout((scores_BHGM + stream.hidden).softmax(-1), attention.p, attention.training)
     mixed_BGHK = (weights_BHGM @ v_BMHK.transpose(1, 2)).transpose(1, 2)
-    return mixed_BGHK if asked.blind_BG is None else mixed_BGHK.masked_fill(asked.blind_BG[..., None, None], 0.0)
+    return mixed_BGHK if stream.blind_BG is None else mixed_BGHK.masked_fill(stream.blind_BG[..., None, None], 0.0)
 
 
 class StreamBlock(nn.Module):
@@ -203,26 +203,26 @@ class StreamBlock(nn.Module):
             far_RHK = self.attention.distances(sight.waves_RD)
             if content:
                 queries = self.attention.queries(own_BTD)
-                found = self.attention.mix(queries, keys, values, far_RHK, sight.hidden, sight.other_BTM)
-                mixed.append(found.flatten(2).flatten(0, 1))
-            if sight.asked is not None:
+                mixed_BTHK = self.attention.mix(queries, keys, values, far_RHK, sight.hidden, sight.other_BTM)
+                mixed.append(mixed_BTHK.flatten(2).flatten(0, 1))
+            if sight.stream is not None:
                 assert g_AD is not None
-                answers.append(self._ask(g_AD, sight.asked, keys, values, far_RHK))
+                answers.append(self._ask(g_AD, sight.stream, keys, values, far_RHK))
         if content and mixed:
             x_ND = self._finish(pick(x_ND, picked_R), pick(_joined(mixed), chosen(packing.from_groups, picked_R)))
         if g_AD is not None and answers:
             g_AD = self._finish(g_AD, _joined(answers))
         return x_ND, g_AD
 
-    def _ask(self, g_AD: Tensor, asked: Asked, keys: Tensor, values: Tensor, far_RHK: Tensor) -> Tensor:
+    def _ask(self, g_AD: Tensor, stream: QueryStream, keys: Tensor, values: Tensor, far_RHK: Tensor) -> Tensor:
         """What the queries of one group see, [its queries, D]."""
-        rows, count = asked.places_BG.shape
-        own_AD = g_AD[asked.queries]
-        if asked.slots_A is not None:
-            own_AD = own_AD.new_zeros(rows * count, own_AD.shape[1]).index_copy(0, asked.slots_A, own_AD)
+        rows, count = stream.places_BG.shape
+        own_AD = g_AD[stream.queries]
+        if stream.slots_A is not None:
+            own_AD = own_AD.new_zeros(rows * count, own_AD.shape[1]).index_copy(0, stream.slots_A, own_AD)
         queries = self.attention.queries(own_AD.unflatten(0, (rows, count)))
-        mixed = asked_mix(self.attention, queries, keys, values, far_RHK, asked).flatten(2).flatten(0, 1)
-        return mixed if asked.slots_A is None else mixed[asked.slots_A]
+        mixed = query_mix(self.attention, queries, keys, values, far_RHK, stream).flatten(2).flatten(0, 1)
+        return mixed if stream.slots_A is None else mixed[stream.slots_A]
 
     def _finish(self, before_ND: Tensor, mixed_ND: Tensor) -> Tensor:
         x = self.norm1(add_dropped(before_ND, self.attention.out(mixed_ND), self.p, self.training))
@@ -264,10 +264,10 @@ class XLNet(TokenTrunk):
     def forward(self, batch: Batch, state: MemoryState | None = None, keep_layers: bool = False) -> Hidden:
         ordered = batch if isinstance(batch, OrderedBatch) else OrderedBatch(batch.ids_BT, batch.mask_BT)
         packing = pack(batch, ordered.ways)
-        sights, asked_flat = _sights(self, batch, ordered, packing, None if state is None else state[1])
+        sights, queries_flat = _sights(self, batch, ordered, packing, None if state is None else state[1])
         p, training = self.config.dropout, self.training
         x = dropout(self.tokens(packing.ids_N), p, training)
-        g = None if asked_flat is None else dropout(self.query.expand(len(asked_flat), -1), p, training)
+        g = None if queries_flat is None else dropout(self.query.expand(len(queries_flat), -1), p, training)
         assert g is None or not keep_layers, "the layers are the content's"
         memories = (None,) * len(self.blocks) if state is None else state[0]
         picked = None if keep_layers else packing.read_R
@@ -276,7 +276,7 @@ class XLNet(TokenTrunk):
             last = number == len(self.blocks)
             x, g = block(x, g, packing, sights, memory, picked if last else None, content=g is None or not last)
             given = [*given, x] if keep_layers or state is not None else [x]
-        top = packing.unpack(x, picked) if g is None or asked_flat is None else packing.spread(g, asked_flat)
+        top = packing.unpack(x, picked) if g is None or queries_flat is None else packing.spread(g, queries_flat)
         layers = tuple(map(packing.unpack, given)) if keep_layers else ()
         return Hidden(top, layers, self._remembered(state, given[:-1], packing, ordered))
 
@@ -302,11 +302,11 @@ class XLNet(TokenTrunk):
         waves_RD = sinusoids(distances(length, length, ids_T.device, ahead=True), self.config.width)
         waves_RD = waves_RD.to(self.query.dtype)
         other_1TT = None if segments_1T is None else segments_1T[:, :, None] != segments_1T[:, None, :]
-        found = []
+        weights = []
         for block, x_1TD in zip(self.blocks, layers):
             assert isinstance(block, StreamBlock)
-            found.append(block.attention.weights(x_1TD, waves_RD, None, other_1TT))
-        return torch.stack(found)
+            weights.append(block.attention.weights(x_1TD, waves_RD, None, other_1TT))
+        return torch.stack(weights)
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def _sights(
     device = packing.ids_N.device
     assert remembered_BM is None or len(remembered_BM) == packing.rows, "a memory of other rows"
     memory = 0 if remembered_BM is None else remembered_BM.shape[1]
-    config, found, places = trunk.config, [], []
+    config, sights, places = trunk.config, [], []
     count = 0
     for (first, rows, length), lengths, members in zip(packing.groups, packing.lengths, packing.members):
         slots = slice(first, first + rows * length)
@@ -334,13 +334,13 @@ def _sights(
         backward = ordered.backward_B is not None and bool(ordered.backward_B[members[0]])
         far_R = distances(length, memory + length, device, ahead=True)
         waves_RD = sinusoids(-far_R if backward else far_R, config.width).to(trunk.query.dtype)
-        asked = None
+        stream = None
         if ranks_BT is not None and targets_BT is not None:
-            asked, own = _asked(targets_BT != IGNORE, ranks_BT, segments_BT, seen, count)
-            places.append(flat_BT[own])
+            stream, at = _query_stream(targets_BT != IGNORE, ranks_BT, segments_BT, seen, count)
+            places.append(flat_BT[at])
             count += len(places[-1])
         ordered_BTT = None if ranks_BT is None else ranks_BT[:, None, :] <= ranks_BT[:, :, None]
-        found.append(
+        sights.append(
             Sight(
                 _rows(members, members_B),
                 slots,
@@ -348,16 +348,16 @@ def _sights(
                 dropout(waves_RD, config.dropout, trunk.training),
                 seen.hidden(ordered_BTT),
                 None if segments_BT is None else seen.others(segments_BT, segments_BT),
-                asked,
+                stream,
             )
         )
-    return found, torch.cat(places) if places else None
+    return sights, torch.cat(places) if places else None
 
 
 def _rows(members: tuple[int, ...], members_B: Tensor) -> slice | Tensor:
     """A group's rows of the batch, as a slice if they are consecutive."""
-    found = slice(members[0], members[-1] + 1)
-    return found if members == tuple(range(found.start, found.stop)) else members_B
+    rows = slice(members[0], members[-1] + 1)
+    return rows if members == tuple(range(rows.start, rows.stop)) else members_B
 
 
 def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
@@ -386,13 +386,15 @@ class _Seen:
         memory = self.remembered_BM
         if allowed_BQT is None and self.real_BT is None and (memory is None or bool(memory.all())):
             return None
-        own = allowed_BQT
+        here_BQT = allowed_BQT
         if self.real_BT is not None:
-            own = self.real_BT[:, None] if own is None else own & self.real_BT[:, None]
-        if own is None:
+            here_BQT = self.real_BT[:, None] if here_BQT is None else here_BQT & self.real_BT[:, None]
+        if here_BQT is None:
             assert memory is not None
-            own = memory.new_ones(self.rows, 1, self.length)
-        return own if memory is None else torch.cat([memory[:, None].expand(-1, own.shape[1], -1), own], dim=2)
+            here_BQT = memory.new_ones(self.rows, 1, self.length)
+        if memory is None:
+            return here_BQT
+        return torch.cat([memory[:, None].expand(-1, here_BQT.shape[1], -1), here_BQT], dim=2)
 
     def others(self, queries_BQ: Tensor, segments_BT: Tensor) -> Tensor:
         """[rows, Q, M + T]: true where a key is in another segment than the query. The memory is in the first
@@ -403,9 +405,9 @@ class _Seen:
         return queries_BQ[:, :, None] != keys_BM[:, None, :]
 
 
-def _asked(
+def _query_stream(
     wanted_BT: Tensor, ranks_BT: Tensor, segments_BT: Tensor | None, seen: _Seen, before: int
-) -> tuple[Asked | None, tuple[Tensor, Tensor]]:
+) -> tuple[QueryStream | None, tuple[Tensor, Tensor]]:
     """The query stream of a group, after `before` queries of others, and the rows and positions of its queries."""
     wanted_BT = wanted_BT if seen.real_BT is None else wanted_BT & seen.real_BT
     counts_B = wanted_BT.sum(1)
@@ -413,14 +415,14 @@ def _asked(
     places_BG = torch.argsort(wanted_BT.int(), dim=1, descending=True, stable=True)[:, :most]
     valid_BG = torch.arange(most, device=counts_B.device) < counts_B[:, None]
     rows_A, numbers_A = valid_BG.nonzero(as_tuple=True)
-    own = rows_A, places_BG[rows_A, numbers_A]
+    at = rows_A, places_BG[rows_A, numbers_A]
     if not most:
-        return None, own
+        return None, at
     visible = seen.visible(ranks_BT[:, None, :] < ranks_BT.gather(1, places_BG)[:, :, None])
     assert visible is not None
     blind_BG = ~visible.any(2)
     others = None if segments_BT is None else seen.others(segments_BT.gather(1, places_BG), segments_BT)
-    asked = Asked(
+    stream = QueryStream(
         slice(before, before + len(rows_A)),
         None if len(rows_A) == valid_BG.numel() else valid_BG.flatten().nonzero().squeeze(1),
         places_BG,
@@ -428,4 +430,4 @@ def _asked(
         blind_BG if bool(blind_BG.any()) else None,
         others,
     )
-    return asked, own
+    return stream, at

@@ -252,11 +252,11 @@ class Block(nn.Module):
     def forward(self, x: Tensor, packing: Packing, side: SideInputs, picked_R: Tensor | None = None) -> Tensor:
         """The states of all packed tokens, or of these alone, which all the same look at all others."""
         x = self._input(x, side)
-        own = pick(x, picked_R)
+        picked = pick(x, picked_R)
         if self.pre:
-            x = add_dropped(own, self.attention(self.norm1(x), packing, side, picked_R), self.p, self.training)
+            x = add_dropped(picked, self.attention(self.norm1(x), packing, side, picked_R), self.p, self.training)
             return add_dropped(x, self._feed_forward(self.norm2(x)), self.p, self.training)
-        x = self.norm1(add_dropped(own, self.attention(x, packing, side, picked_R), self.p, self.training))
+        x = self.norm1(add_dropped(picked, self.attention(x, packing, side, picked_R), self.p, self.training))
         return self.norm2(add_dropped(x, self._feed_forward(x), self.p, self.training))
 
     def step(
@@ -315,12 +315,12 @@ class StackedTrunk(TokenTrunk):
     def attention_weights(self, ids_T: Tensor, segments_T: Tensor | None = None) -> Tensor:
         """The attention of every layer and head over one sequence: [layers, H, T, T]."""
         layers = self(Batch(ids_T[None]), keep_layers=True).layers
-        found, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
+        weights, side = [], self._side_inputs(torch.arange(len(ids_T), device=ids_T.device))
         side.embeddings = layers[0][0]
         for layer, block in enumerate(self._stack()):
             self._give_values(side, layer, ids_T)
-            found.append(block.attention_weights(layers[layer][0], side))
-        return torch.stack(found)
+            weights.append(block.attention_weights(layers[layer][0], side))
+        return torch.stack(weights)
 
 
 @dataclass(frozen=True)
@@ -345,8 +345,8 @@ class Transformer(StackedTrunk):
         self.positions = nn.Embedding(config.context, config.width) if config.positions == "learned" else None
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.layers))
         self.final_norm = config.build_norm(config.width) if config.norm == "pre" else nn.Identity()
-        own = filter(config.has_value_table, range(config.layers))
-        self.value_tables = nn.ModuleDict({str(n): nn.Embedding(config.vocabulary, config.width) for n in own})
+        with_table = filter(config.has_value_table, range(config.layers))
+        self.value_tables = nn.ModuleDict({str(n): nn.Embedding(config.vocabulary, config.width) for n in with_table})
         self.output = nn.Embedding(config.vocabulary, config.width) if config.untied else None
         self.apply(self._initialise)
         if config.zero_residuals:

@@ -251,7 +251,7 @@ def _sides(held: Sequence[EncodedDocument], limit: int) -> tuple[list[bool], set
     valid, total = set(drawn), sum(sizes.values())
     most = max(0.5, 2 * limit / 2**64) * total
     for key in sorted(valid, key=lambda key: -sizes[key]):
-        if len(valid) == len(keys) or sum(sizes[one] for one in valid) > most:
+        if len(valid) == len(keys) or sum(sizes[member] for member in valid) > most:
             valid.remove(key)
     if not valid:
         valid = {next(key for key in keys if sizes[key] <= total / len(keys))}
@@ -412,8 +412,8 @@ class TokenShards:
 
     def places(self, id: int) -> np.ndarray:
         """The positions of `id`, in increasing order."""
-        found = [np.flatnonzero(array == id) + start for array, start in zip(self.arrays, self._starts)]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        positions = [np.flatnonzero(array == id) + start for array, start in zip(self.arrays, self._starts)]
+        return np.concatenate(positions) if positions else np.zeros(0, dtype=np.int64)
 
 
 def _check(path: Path, shard: Shard, verify: bool) -> None:

@@ -94,15 +94,15 @@ class ReadReport:
 
 def find_files(inputs: Sequence[str | Path]) -> list[TextFile]:
     """Files, folders (with everything below them) and globs, sorted by path, each file once."""
-    found: dict[Path, TextFile] = {}
+    by_path: dict[Path, TextFile] = {}
     for given in inputs:
         for path in _expand(given):
             file = _as_text_file(path)
             if file is not None:
-                found.setdefault(path.resolve(), file)
+                by_path.setdefault(path.resolve(), file)
             elif not Path(given).is_dir():
                 raise UserError(f"{path}: files of this kind cannot be read; give {_KNOWN}")
-    files = sorted(found.values(), key=lambda file: str(file.path))
+    files = sorted(by_path.values(), key=lambda file: str(file.path))
     if not files:
         raise UserError(f"no text files in {_listed(inputs)}; give {_KNOWN}, or a folder of them")
     if not any(file.size for file in files):
