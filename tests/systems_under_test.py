@@ -30,16 +30,17 @@ from foretext.nn.recurrent.cvt import CvtConfig
 from foretext.nn.relative.transformer_xl import TransformerXLConfig
 from foretext.nn.relative.xlnet import XLNetConfig
 from foretext.nn.static_vectors import StaticVectorsConfig
+from foretext.nn.transformer.block import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
-from foretext.nn.transformer.transformer import TransformerConfig
 from foretext.nn.trunk import reads_on
-from foretext.objectives.base import CausalConfig, GrowingConfig, Objective
+from foretext.objectives.base import GrowingConfig, Objective
 from foretext.objectives.bidirectional import BilmObjective
+from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
+from foretext.objectives.parallel_text import Pair
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.stream import ForgettingConfig
-from foretext.objectives.translation import Pair
 from foretext.runs.model import SavedModel
 from foretext.runs.report import StopRequest
 from foretext.runs.run_config import Budget, ModelSections, RunConfig

@@ -35,7 +35,8 @@ from foretext.batch import Batch, Outcome
 from foretext.errors import check_range
 from foretext.nn.recurrent.awd_lstm import activation_penalty, penalty_counts, temporal_penalty
 from foretext.nn.trunk import ModelConfig, Trunk
-from foretext.objectives.base import CausalObjective, Direction, Draw, Examples
+from foretext.objectives.base import Direction, Draw, Examples
+from foretext.objectives.causal import CausalObjective
 from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import PieceLengths, PieceOrder, SampleOrder, StreamPieces
 

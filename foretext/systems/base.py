@@ -15,7 +15,8 @@ import numpy as np
 
 from foretext.config import StartConfig, TrainingConfig
 from foretext.nn.trunk import ModelConfig, Trunk
-from foretext.objectives.base import CausalConfig, Direction, Objective, ObjectiveConfig
+from foretext.objectives.base import Direction, Objective, ObjectiveConfig
+from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskingConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import TaskConfig

@@ -20,8 +20,9 @@ Deviations
 
 from __future__ import annotations
 
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig
-from foretext.objectives.base import CausalObjective
+from foretext.nn.transformer.block import TransformerConfig
+from foretext.nn.transformer.transformer import Transformer
+from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size
 from foretext.tasks.layouts.base import DelimitedLayout

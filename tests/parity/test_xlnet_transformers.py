@@ -38,7 +38,7 @@ from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import _ours, export_hub, model_of
 from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tokenizer import tokenizer_files
-from foretext.nn.relative.xlnet import OrderedBatch
+from foretext.nn.relative.sights import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.plan import TransferPlan

@@ -39,8 +39,9 @@ from foretext.nn.relative.relative_attention import (
     last_of,
     sinusoids,
 )
-from foretext.nn.transformer.transformer import TransformerShape
-from foretext.nn.trunk import OutputLayer, Trunk, grown
+from foretext.nn.transformer.block import TransformerShape
+from foretext.nn.trunk import OutputLayer, Trunk
+from foretext.nn.weights import grown
 
 Biases = tuple[Tensor, Tensor] | None  # u and w, if all blocks share them
 

@@ -18,14 +18,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import check_range
 from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
-from foretext.nn.transformer.transformer import (
-    GELUS,
-    Block,
-    SideInputs,
-    StackedTrunk,
-    TransformerConfig,
-    TransformerShape,
-)
+from foretext.nn.transformer.block import GELUS, Block, SideInputs, StackedTrunk, TransformerConfig, TransformerShape
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError, refuse_if
-from foretext.nn.trunk import Trunk, carried_rows
+from foretext.nn.trunk import Trunk
+from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
 from foretext.nn.relative.relative_attention import RelativeAttention, distances, sinusoids
-from foretext.nn.relative.xlnet import OrderedBatch, QueryStream, XLNet, XLNetConfig, query_mix
+from foretext.nn.relative.sights import OrderedBatch, QueryStream
+from foretext.nn.relative.xlnet import XLNet, XLNetConfig, query_mix
 from foretext.objectives.permutation import left_to_right
 
 LENGTH = 9

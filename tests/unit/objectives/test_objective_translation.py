@@ -17,20 +17,19 @@ from translation_under_test import TranslationModel
 
 from foretext.batch import IGNORE, Batch
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.objectives.translation import (
-    NAME,
+from foretext.objectives.parallel_text import (
     Pair,
     ParallelText,
     ShardedPairs,
-    TranslationObjective,
     TranslationSettings,
     count_words,
     encoded_pair,
     length_order,
     pair_ids,
-    words_before,
 )
-from foretext.text.corpus.shards import Sharding, TokenShards, write_documents
+from foretext.objectives.translation import NAME, TranslationObjective, words_before
+from foretext.text.corpus.shard_writing import Sharding, write_documents
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.text.words.word_list import END, FIRST_WORD, START, UNKNOWN, WordList
