@@ -52,7 +52,7 @@ ENCODER_SHAPE = {
     "init_std": "initializer_range",
 }
 # As in `BertConfig`.
-ENCODER_DEFAULTS: dict[str, Any] = {
+ENCODER_DEFAULTS: dict[str, str | int | float] = {
     "vocab_size": 30522,
     "hidden_size": 768,
     "num_hidden_layers": 12,

@@ -1,10 +1,10 @@
 """From two files of parallel text and a file of word vectors to the training pairs of CoVe:
 
-    text = ParallelText(source, target, settings)                lines split into words, long ones left out
-    counts = count_words(text)                                             how often each word occurs
-    tokenizer, matrix, note = counts.vocabularies(glove, size)             both vocabularies, and the sources' vectors
-    write_documents(counts.documents(tokenizer, seed), …)                  pairs as token shards
-    pairs = ShardedPairs(shards, tokenizer)                                and back
+    text = ParallelText(source, target, settings)                 lines split into words, long ones left out
+    counts = count_words(text)                                    how often each word occurs
+    tokenizer, matrix, note = counts.vocabularies(glove, size)    both vocabularies, and the sources' vectors
+    write_documents(counts.documents(tokenizer, seed), …)         pairs as token shards
+    pairs = ShardedPairs(shards, tokenizer)                       and back
 
 The files are read twice, for the words and for the pairs, so that memory never holds the text.
 
