@@ -231,7 +231,7 @@ def test_from_files_to_pairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted", [1 << 20, 7], ids=["at once", "in parts"])
 def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretext.objectives.translation.COUNTED", counted)
+    monkeypatch.setattr("foretext.objectives.parallel_text.COUNTED", counted)
     source, target, glove = files(tmp_path)
     text = ParallelText(source, target, SETTINGS)
     read = list(text.pairs()) * 5  # copies are on one side
