@@ -24,7 +24,7 @@ STEPS = """
 import sys, time
 from pathlib import Path
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.corpus.shards import write_shards, Sharding
+from foretext.text.corpus.shard_writing import write_shards, Sharding
 from foretext.text.tokenizers.training import train_tokenizer
 files = find_files([sys.argv[1]])
 start = time.perf_counter()

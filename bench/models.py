@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import BertConfig, GPT2Config
 
 from bench.common import Side, Turns, alternate, arguments_for, medians, ratio_cell, repeat, table
-from foretext.nn.transformer.transformer import Attention
+from foretext.nn.transformer.block import Attention
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Examples, ListedExamples, Objective
 from foretext.runs.machine import tune_allocator

@@ -28,13 +28,14 @@ from transformers import GPT2LMHeadModel
 
 from bench.common import Turns, Worker, arguments_for, need_data, print_head, ratio_cell, reviews, table
 from bench.models import PlainLoop, Shape, build_ours
-from foretext.nn.transformer.transformer import TransformerConfig
+from foretext.nn.transformer.block import TransformerConfig
 from foretext.runs.machine import tune_allocator
 from foretext.runs.model import mean_losses
 from foretext.runs.run_config import Budget
 from foretext.systems.gpt import SIZES
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
+from foretext.text.corpus.shard_writing import Sharding, write_shards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import Order, Windows
 from foretext.text.tokenizers.base import TokenizerConfig
 from foretext.text.tokenizers.training import train_tokenizer

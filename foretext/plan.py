@@ -78,7 +78,9 @@ class ViewsConfig:
         the pre-trained trunk, or the scores of the fine-tuned one, or no trunk at all."""
         if not {STATES, TUNED} <= set(self.kinds):
             return (self,)
-        return tuple(one for one in (self.without(TUNED), self.without(STATES), self.without_trunk) if one.kinds)
+        return tuple(
+            config for config in (self.without(TUNED), self.without(STATES), self.without_trunk) if config.kinds
+        )
 
     def without(self, *left_out: str) -> ViewsConfig:
         return ViewsConfig(tuple(kind for kind in self.kinds if kind not in left_out))
@@ -98,11 +100,11 @@ class ViewsConfig:
             refuse_if(name not in VIEWS, f"views.kinds: no view is called {name!r}; the views are {', '.join(VIEWS)}")
 
 
-def views_named(said: str | None) -> tuple[str, ...] | None:
+def views_named(option: str | None) -> tuple[str, ...] | None:
     """The views named by `--views`; () for `none`; None if the option was not given."""
-    if said is None:
+    if option is None:
         return None
-    names = tuple(name.strip() for name in said.split(",") if name.strip())
+    names = tuple(name.strip() for name in option.split(",") if name.strip())
     if names == (NO_VIEWS,):
         return ()
     for name in names:

@@ -30,16 +30,17 @@ from foretext.nn.recurrent.cvt import CvtConfig
 from foretext.nn.relative.transformer_xl import TransformerXLConfig
 from foretext.nn.relative.xlnet import XLNetConfig
 from foretext.nn.static_vectors import StaticVectorsConfig
+from foretext.nn.transformer.block import TransformerConfig
 from foretext.nn.transformer.encoder import EncoderConfig
-from foretext.nn.transformer.transformer import TransformerConfig
 from foretext.nn.trunk import reads_on
-from foretext.objectives.base import CausalConfig, GrowingConfig, Objective
+from foretext.objectives.base import GrowingConfig, Objective
 from foretext.objectives.bidirectional import BilmObjective
+from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
+from foretext.objectives.parallel_text import Pair
 from foretext.objectives.permutation import PermutationObjective
 from foretext.objectives.spans import Span
 from foretext.objectives.stream import ForgettingConfig
-from foretext.objectives.translation import Pair
 from foretext.runs.model import SavedModel
 from foretext.runs.report import StopRequest
 from foretext.runs.run_config import Budget, ModelSections, RunConfig
@@ -89,7 +90,7 @@ TINY: dict[str, Any] = {
 assert TINY.keys() == SYSTEMS.keys(), "every system is under test"
 # What a system has, by what it says of itself.
 CAUSAL = [name for name in TINY if SYSTEMS[name].causal]
-PRETRAINED = [name for name in TINY if SYSTEMS[name].reads != "rows"]  # the others learn their task alone
+PRETRAINED = [name for name in TINY if SYSTEMS[name].learns_from != "rows"]  # the others learn their task alone
 BY_GRADIENTS = [name for name in PRETRAINED if SYSTEMS[name].learn is None]  # the others learn in a way of their own
 CONTEXTUAL = [name for name in TINY if TINY[name].layers]  # in the others a word's vector depends on the word alone
 MASKING = [name for name in TINY if SYSTEMS[name].objective_config is MaskingConfig]
@@ -171,7 +172,7 @@ def windows(lengths: Sequence[int], vocabulary: int = SHAPE.vocabulary, seed: in
 def objective_of(system: str) -> Objective:
     """What the system is pre-trained by in its paper, over bytes; translations, over words."""
     found = SYSTEMS[system]
-    tokenizer = two_vocabularies() if found.reads == "pairs" else tokenizer_of(system)
+    tokenizer = two_vocabularies() if found.learns_from == "pairs" else tokenizer_of(system)
     return found.build_objective(ObjectiveParts(TINY[system], found.sizes["paper"].objective, tokenizer))
 
 
@@ -182,7 +183,7 @@ def two_vocabularies() -> WordTokenizer:
 
 def unlabelled(system: str, lengths: Sequence[int], seed: int = 0) -> list[Any]:
     """Examples of pre-training."""
-    if SYSTEMS[system].reads == "pairs":
+    if SYSTEMS[system].learns_from == "pairs":
         rows = windows(lengths, seed=seed)
         return [Pair(row, np.append(row[::-1][: 1 + number % 7] % 40 + 3, 1)) for number, row in enumerate(rows)]
     objective = objective_of(system)
@@ -312,7 +313,7 @@ def pretrain_request(
     system: str, text: Path, out: Path, steps: int = 12, *sets: str, **changes: object
 ) -> PretrainRequest:
     request = PretrainRequest((str(text),), out, system, "tiny", Budget(steps=steps), sets=small_of(system) + sets)
-    if SYSTEMS[system].reads == "pairs":
+    if SYSTEMS[system].learns_from == "pairs":
         source, target, vectors = parallel_text(text)
         request = replace(request, inputs=(), source=source, target=target, vectors=vectors)
     if SYSTEMS[system].learn is not None:  # with more threads no two runs are alike

@@ -15,7 +15,8 @@ from foretext.nn.recurrent.cove import (
     CoveTrunk,
     DecoderState,
 )
-from foretext.objectives.translation import TranslationObjective, TranslationSettings
+from foretext.objectives.parallel_text import TranslationSettings
+from foretext.objectives.translation import TranslationObjective
 from foretext.runs.model import SavedModel
 from foretext.runs.run_config import ModelSections, RunConfig
 from foretext.systems.cove import COVE

@@ -92,7 +92,7 @@ def evaluate(
         check_output(confusion)
     model = load(run)
     if isinstance(model, LanguageModel):
-        pairs = model.model.system.reads == "pairs"
+        pairs = model.model.system.learns_from == "pairs"
         refuse_if(pairs, f"{run} translates: give --source FILE --target FILE instead of {files[0]}")
         refuse(of_rows, f"is for labelled rows, but {run} reads text; leave it out")
         refuse(of_classes, f"is for tasks with classes, but {run} is a language model without a task; leave it out")

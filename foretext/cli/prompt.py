@@ -254,7 +254,7 @@ def _lost(count: int, direction: str) -> str:
 
 def _write_answers(out: Path, asked: list[Row], rounds: list[Round], direction: str) -> None:
     """One line per row and draw: the possible answers, and the score of each under each normalisation."""
-    from foretext.text.corpus.text_files import write_whole
+    from foretext.text.corpus.atomic_writing import write_whole
 
     # last-word has a single answer and nothing to compare it with, so nothing is subtracted from its score.
     alone = len(rounds[0].answers[0].prompt.answers) == 1

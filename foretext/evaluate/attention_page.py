@@ -27,7 +27,7 @@ MOST_TOKENS = 128  # a larger picture would be unreadable, and the page grows wi
 def attention_page(model: SavedModel, text: str, target: str | None = None) -> str:
     """The page for `text`. A causal model reads it after end-of-text, if it has that token: there a head can rest.
     `target`: for a run that translates, a translation to show instead of the run's own."""
-    if model.system.reads == "pairs":
+    if model.system.learns_from == "pairs":
         return _translation_page(model, text, target)
     refuse_if(
         target is not None, f"--target is for a run that translates (cove), but this one is of {model.system.name}"

@@ -133,7 +133,7 @@ class GivesVectors:
         """UserError for a fine-tuned run if its system has pre-trained ones: its layers have been trained for the
         task."""
         refuse_if(
-            self.model.task is not None and self.model.system.reads != "rows",
+            self.model.task is not None and self.model.system.learns_from != "rows",
             f"{self.model.where} is fine-tuned, but vectors need a pre-trained run: use the one that it was made from",
         )
 

@@ -46,7 +46,7 @@ def filling_objective(model: SavedModel, what: str) -> Objective:
         )
         able = [name for name, system in SYSTEMS.items() if system.fills]
         why, instead = "predicts a word from one side only", "; foretext generate continues a text"
-        if model.system.reads != "text" or model.system.learn is not None:
+        if model.system.learns_from != "text" or model.system.learn is not None:
             why, instead = "does not predict the words of its own text", ""
         raise UserError(
             f"{model.where} is of {model.system.name}, which {why}: {what} needs a run of {', '.join(able[:-1])} or "

@@ -267,7 +267,7 @@ def _ask(trunk: Trunk, group: Sequence[_Branch], start: int, state: object) -> l
 
 def _sums(trunk: Trunk, group: Sequence[_Branch], top_ND: Tensor, targets_N: Tensor) -> list[Likelihood]:
     """The sums of all completions of a group, one after the other."""
-    targets_N = trunk.told(targets_N)
+    targets_N = trunk.output_ids(targets_N)
     losses, best = trunk.output_layer().token_losses(top_ND, targets_N)
     values, hits = iter(losses.double().tolist()), iter((best == targets_N).tolist())
     found = []

@@ -243,7 +243,7 @@ def _score_in_pieces(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tupl
             mask = real[:, first : first + PIECE]
             hidden = reader(Batch(ids[:, first : first + PIECE].to(device), mask.to(device)), state)
             state = hidden.state
-            wanted = reader.told(targets[:, first : first + PIECE][mask].to(device))
+            wanted = reader.output_ids(targets[:, first : first + PIECE][mask].to(device))
             losses, _ = reader.output_layer().token_losses(hidden.top[mask.to(device)], wanted)
             nats += float(losses.double().sum())
         yield nats, len(group)

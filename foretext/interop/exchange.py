@@ -29,6 +29,7 @@ import torch
 from foretext.errors import UserError, counted, refuse_if
 from foretext.interop.bilm_weights import read_published_elmo
 from foretext.interop.hub import Foreign, check_in, export_hub, read_hub, shapes_of
+from foretext.interop.hub_names import HEAD
 from foretext.interop.hub_tensors import any_json
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import check_space, write_error
@@ -37,8 +38,7 @@ from foretext.runs.reading import words_of
 from foretext.runs.run_config import POSITION, Budget, DataConfig, Position, PretrainConfig, RunConfig
 from foretext.systems.base import System, TokenizerConfig
 from foretext.systems.gpt import GPT
-from foretext.systems.hub_names import HEAD
-from foretext.text.corpus.text_files import written_aside
+from foretext.text.corpus.atomic_writing import written_aside
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.unigram import Unigram

@@ -1,4 +1,4 @@
-"""Weights to and from Hugging Face folders, for every system with a table of names (`systems/hub_names.py`), and
+"""Weights to and from Hugging Face folders, for every system with a table of names (`hub_tables.py`), and
 config.json to and from our [model].
 
 Besides the trunk's, our names include those of the pre-training objective's head, which begin with `task.` as in a run.
@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from foretext.errors import UserError, refuse_if
+from foretext.interop.hub_names import HEAD, HubNames, sizes
+from foretext.interop.hub_tables import TABLES, WRITTEN_AS
 from foretext.interop.hub_tensors import (
     FolderTensors,
     by_their_names,
@@ -36,7 +38,6 @@ from foretext.runs.commit import write_new
 from foretext.runs.model import SavedModel, check_amount
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, System, TrunkParts
-from foretext.systems.hub_names import HEAD, HubNames, sizes
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -77,7 +78,7 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
 
 
 def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
-    known = {one.hub.model_type: (one, one.hub) for one in SYSTEMS.values() if one.hub is not None}
+    known = {names.model_type: (SYSTEMS[system], names) for system, names in TABLES.items()}
     kind: Any = config.get("model_type")
     refuse_if(
         not isinstance(kind, str) or kind not in known,
@@ -345,7 +346,8 @@ def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
 def table_for(model: SavedModel) -> HubNames:
     """The table to export a model with. Of several, it is the first whose required settings the model has; UserError if
     none fits."""
-    tables = model.system.written_as if model.system.hub is None else (model.system.hub, *model.system.written_as)
+    name = model.system.name
+    tables = (TABLES[name],) if name in TABLES else WRITTEN_AS.get(name, ())
     if not tables:
         raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
     found: Any = model.model_config

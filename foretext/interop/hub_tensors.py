@@ -8,7 +8,7 @@ creates only tensors and plain containers.
 left over.
 
 `head_of` and `head_tensors` write heads of fine-tuned models in transformers' format, by the tables in
-`systems/hub_names.py`. A head is a few named parameters, whatever the task: `head`, and for some a `dense` layer before
+`hub_names.py`. A head is a few named parameters, whatever the task: `head`, and for some a `dense` layer before
 it. A task over tokens (tags, spans) is exported by the same function as one over whole texts; it needs `kind`, its
 parameters under these names, and the labels in [task].
 """
@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from foretext.errors import UserError, refuse_if
+from foretext.interop.hub_names import HubHead, HubNames, Theirs
 from foretext.nn.trunk import ModelConfig
 from foretext.runs.model import SavedModel
-from foretext.systems.hub_names import HubHead, HubNames, Theirs
 from foretext.tasks.row_family import spread_of
 
 _MAX_HEADER = 100_000_000
@@ -257,7 +257,7 @@ def head_of(model: SavedModel, names: HubNames) -> HubHead:
     if settings:
         read = _READ.get(pooling, "each token's state") + (" through a tanh layer" if hidden else "")
         raise UserError(
-            f"the head of this model reads {read}, but transformers' reads {head.reads or 'each state as it is'}; "
+            f"the head of this model reads {read}, but transformers' reads {head.state or 'each state as it is'}; "
             f"fine-tune with {' '.join(settings)} to export"
         )
     return head

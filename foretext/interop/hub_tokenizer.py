@@ -21,6 +21,8 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from foretext.errors import UserError, refuse_if
+from foretext.interop.hub_decoders import OPENAI_IDS
+from foretext.interop.hub_names import HubNames
 from foretext.interop.hub_pieces import (
     ADDED,
     LINES,
@@ -42,7 +44,6 @@ from foretext.interop.hub_pieces import (
     wordpiece_of_lines,
 )
 from foretext.interop.hub_tensors import read_json
-from foretext.systems.hub_names import OPENAI_IDS, HubNames
 from foretext.tasks.layouts.base import AT_END, DELIMITER, EXTRACT, START, FramedLayout
 from foretext.text.corpus.text_files import read_text
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json

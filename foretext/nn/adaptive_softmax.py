@@ -55,19 +55,19 @@ class AdaptiveVocabulary(nn.Module):
 
     def forward(self, ids_N: Tensor) -> Tensor:
         """Embeddings, [N, width]."""
-        found = self.tables[0].new_zeros(len(ids_N), self.width)
+        embedded_ND = self.tables[0].new_zeros(len(ids_N), self.width)
         for part, (start, end) in enumerate(zip(self.starts, self.ends)):
             chosen = ((ids_N >= start) & (ids_N < end)).nonzero().squeeze(1)
             rows = nn.functional.embedding(ids_N[chosen] - start, self.tables[part])
             if self.projections is not None:
                 rows = rows @ self.projections[part].t()
-            found = found.index_copy(0, chosen, rows)
-        return found
+            embedded_ND = embedded_ND.index_copy(0, chosen, rows)
+        return embedded_ND
 
     def _softmax(self, part: int) -> TiedSoftmax:
         """The softmax within a tail; for part 0, that of the head over its words and the tails."""
-        own = None if self.projections is None else self.projections[part] if part else self.head_projection
-        before = None if own is None else partial(_projected, by_DW=own)
+        projection = None if self.projections is None else self.projections[part] if part else self.head_projection
+        before = None if projection is None else partial(_projected, by_DW=projection)
         if part:
             return TiedSoftmax(self.tables[part], self.biases[part], before)
         head = torch.cat([self.tables[0], self.tails]), torch.cat([self.biases[0], self.tails_bias])
@@ -89,11 +89,11 @@ class AdaptiveVocabulary(nn.Module):
     def logits(self, h_ND: Tensor) -> Tensor:
         """log P of every word, [N, V]: valid as logits, since their softmax is P."""
         head = torch.log_softmax(self._softmax(0).logits(h_ND), dim=1)
-        found = [head[:, : self.ends[0]]]
+        log_probs = [head[:, : self.ends[0]]]
         for part in range(1, len(self.ends)):
-            own = torch.log_softmax(self._softmax(part).logits(h_ND), dim=1)
-            found.append(own + head[:, self.ends[0] + part - 1, None])
-        return torch.cat(found, dim=1)
+            tail = torch.log_softmax(self._softmax(part).logits(h_ND), dim=1)
+            log_probs.append(tail + head[:, self.ends[0] + part - 1, None])
+        return torch.cat(log_probs, dim=1)
 
     @torch.no_grad()
     def token_losses(self, h_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:

@@ -291,7 +291,9 @@ class _TiedSoftmaxLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        grad_h, grad_table, grad_bias = (None if saved is None else saved.mul_(grad) for saved in ctx.saved_tensors)
+        grad_h, grad_table, grad_bias = (
+            None if gradient is None else gradient.mul_(grad) for gradient in ctx.saved_tensors
+        )
         return grad_h, grad_table, None, None, grad_bias, None, None
 
 

@@ -10,17 +10,12 @@ methods whose defaults say that it cannot. So scoring, writing and fine-tuning k
 Short sequences first: `growing_lengths` gives the length of examples in each part of the budget. A model with position
 queries must first find out where its neighbours are, which is faster and cheaper with short sequences. BERT's paper has
 one such stage; here lengths may also double from it on until they are full.
-
-The causal language model: maximise Σ log P(u_i | u_{i-k} … u_{i-1}) (GPT's L1).
-
-An example is a window of consecutive token ids; each id except the first is a target. Right to left is the same
-objective over the reversed window, so models of the two directions differ only in the order of reading.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -29,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, LossSum, Outcome, padded
+from foretext.batch import IGNORE, Batch, Outcome
 from foretext.errors import check_range
 from foretext.nn.trunk import OutputLayer, Trunk
 from foretext.text.corpus.shards import TokenShards
@@ -47,7 +42,7 @@ Scored = Literal["in turn", "in one order", "both ways", "by blanks", "not at al
 class ObjectiveConfig(Protocol):
     """[objective] of a run: a frozen dataclass beside its objective."""
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
     def check(self) -> None:
         """UserError for settings that cannot be trained with."""
@@ -296,6 +291,14 @@ class Translator(Objective):
         raise NotImplementedError
 
 
+def at_targets(batch: Batch, top_BTD: Tensor) -> tuple[Tensor, Tensor]:
+    """The states at positions with targets, and these targets."""
+    assert batch.targets_BT is not None
+    states_ND, targets_N = top_BTD.flatten(0, 1), batch.targets_BT.reshape(-1)
+    places = (targets_N != IGNORE).nonzero().squeeze(1)
+    return (states_ND[places], targets_N[places]) if len(places) < len(targets_N) else (states_ND, targets_N)
+
+
 # -- short sequences first ---------------------------------------------------------------------------------------------
 
 
@@ -323,52 +326,3 @@ def growing_lengths(config: GrowingConfig, whole: int, least: int) -> list[tuple
         config.early + (config.grown - config.early) * number / len(between) for number in range(1, len(between) + 1)
     ]
     return [(config.early, shortest), *zip(ends, between), (1.0, whole)]
-
-
-# -- the causal language model -----------------------------------------------------------------------------------------
-
-
-LEAST_WINDOW = 8  # tokens in the shortest of growing windows
-
-
-@dataclass(frozen=True)
-class CausalConfig(GrowingConfig):
-    """[objective] of a causal system."""
-
-
-class CausalObjective(Objective):
-    """L1 over windows of text, left to right or right to left."""
-
-    perplexity = ("lm",)
-
-    def __init__(self, direction: Direction = "forward", growing: GrowingConfig | None = None) -> None:
-        super().__init__()
-        self.direction = direction
-        self.growing = growing or CausalConfig()
-        self.weights = {"lm": 1.0}
-
-    def lengths(self, context: int) -> list[tuple[float, int]]:
-        return growing_lengths(self.growing, context, LEAST_WINDOW)
-
-    def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
-        """Windows (shorter ones are padded) as inputs and shifted targets."""
-        ids, real = padded([window[:: 1 if self.direction == "forward" else -1] for window in examples])
-        targets = ids[:, 1:].masked_fill(~real[:, 1:], IGNORE)
-        return Batch(ids[:, :-1].contiguous(), None if bool(real.all()) else real[:, 1:], targets_BT=targets)
-
-    def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
-        hidden = trunk(batch, state)
-        return Outcome({"lm": self.lm_loss(trunk, batch, hidden.top)}, hidden.state)
-
-    def lm_loss(self, trunk: Trunk, batch: Batch, top_BTD: Tensor) -> LossSum:
-        """The loss of the targets, each predicted from its state."""
-        states_ND, targets_N = asked(batch, top_BTD)
-        return LossSum(trunk.output_layer().loss(states_ND, targets_N), float(len(targets_N)))
-
-
-def asked(batch: Batch, top_BTD: Tensor) -> tuple[Tensor, Tensor]:
-    """The states at positions with targets, and these targets."""
-    assert batch.targets_BT is not None
-    states_ND, targets_N = top_BTD.flatten(0, 1), batch.targets_BT.reshape(-1)
-    places = (targets_N != IGNORE).nonzero().squeeze(1)
-    return (states_ND[places], targets_N[places]) if len(places) < len(targets_N) else (states_ND, targets_N)

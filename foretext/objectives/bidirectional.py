@@ -138,21 +138,21 @@ class BilmObjective(Objective):
         if distinct_U[0] != -1:  # row 0 stands for no word
             distinct_U, places = np.concatenate([[-1], distinct_U]), places + 1
         ids = torch.from_numpy(places.reshape(windows.shape))
-        told = windows.masked_fill(~real, IGNORE)
+        targets = windows.masked_fill(~real, IGNORE)
         if self.tokenizer.unknown is not None:
-            told = torch.where(told < self.words, told, self.tokenizer.unknown)
+            targets = torch.where(targets < self.words, targets, self.tokenizer.unknown)
         front, back = slice(None, rows), slice(rows, None)
         none = np.full((1, self.length), NO_WORD, dtype=np.int64)
         return SpelledBatch(
             ids[front, :-1].contiguous(),
             real[front, 1:],  # the last real word of a row is not read
-            targets_BT=told[front, 1:].contiguous(),
+            targets_BT=targets[front, 1:].contiguous(),
             characters_UC=torch.from_numpy(
                 np.concatenate([none, spelling(self.tokenizer, distinct_U[1:], self.length)])
             ),
             back_ids_BT=ids[back, 1:].contiguous(),
             back_mask_BT=real[back, 1:],
-            back_targets_BT=told[back, :-1].masked_fill(~real[back, 1:], IGNORE),
+            back_targets_BT=targets[back, :-1].masked_fill(~real[back, 1:], IGNORE),
         )
 
     def counts(self, batch: Batch) -> dict[str, float]:
@@ -242,7 +242,7 @@ class OneWay(Trunk):
         layers, after = self.stack(F.embedding(order.gather(ids_BT), words_UD), order, state)
         return Hidden(order.scatter(layers[-1]), (), after)
 
-    def told(self, targets_N: Tensor) -> Tensor:
+    def output_ids(self, targets_N: Tensor) -> Tensor:
         words = len(self.softmax.bias_V)
         return targets_N if self.unknown is None else torch.where(targets_N < words, targets_N, self.unknown)
 

@@ -31,7 +31,7 @@ from foretext.errors import check_range, refuse_if
 from foretext.nn.fused import APPROXIMATE, TiedSoftmax
 from foretext.nn.transformer.encoder import EncoderConfig, draw_truncated
 from foretext.nn.trunk import Trunk
-from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, asked, growing_lengths
+from foretext.objectives.base import Draw, Examples, GrowingConfig, Objective, at_targets, growing_lengths
 from foretext.objectives.spans import LEAST_ROOM, FullSentences, Span, SpanPairs
 from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
@@ -93,7 +93,7 @@ class Masker:
         starts[1:] |= np.diff(places) > 1  # a special token lies between them
         words = np.split(places, np.flatnonzero(starts)[1:])
         taken = np.zeros(len(words), dtype=bool)
-        found: list[np.ndarray] = []
+        chosen: list[np.ndarray] = []
         count = 0
         order = draw.permutation(len(words))
         for first in order:
@@ -107,9 +107,9 @@ class Masker:
             if size > wanted - count or taken[first : first + run].any():
                 continue
             taken[first : first + run] = True
-            found += pieces
+            chosen += pieces
             count += size
-        return np.concatenate(found) if found else min((words[i] for i in order), key=len)
+        return np.concatenate(chosen) if chosen else min((words[i] for i in order), key=len)
 
     def _run(self, words: list[np.ndarray], first: int, draw: np.random.Generator) -> int:
         """Words from `first` on that are masked together; a run does not cross a special token."""
@@ -217,7 +217,7 @@ class MaskedObjective(Objective):
         top = trunk(
             batch.reading(chosen_BT if self.relation is None else chosen_BT.scatter(1, firsts_B[:, None], True))
         ).top
-        states_ND, targets_N = asked(batch, top)
+        states_ND, targets_N = at_targets(batch, top)
         losses = {"masked": LossSum(self.output_layer(trunk).loss(states_ND, targets_N), float(len(targets_N)))}
         if self.relation is not None:
             assert batch.labels is not None
@@ -238,8 +238,8 @@ class MaskedObjective(Objective):
     ) -> Tensor:
         ids, real = padded(rows)
         asked_BT = torch.zeros_like(real)
-        for row, own in zip(asked_BT, places):
-            row[list(own)] = True
+        for row, blanks in zip(asked_BT, places):
+            row[list(blanks)] = True
         batch = Batch(ids, None if bool(real.all()) else real).reading(asked_BT).to(trunk.output_table().device)
         return self.told_from(trunk, batch)[asked_BT]
 

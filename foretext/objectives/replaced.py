@@ -146,8 +146,8 @@ class ReplacedObjective(MaskedObjective):
 def drawn(layer: OutputLayer, states_ND: Tensor, chance_N: Tensor, vocabulary: int) -> Tensor:
     """Samples a token from each distribution: the first one at which the cumulative probability exceeds the random
     number."""
-    found = [
+    ids = [
         torch.searchsorted(layer.logits(states).softmax(-1).cumsum(-1), chance[:, None], right=True).squeeze(1)
         for states, chance in zip(*(part.split(max(1, CHUNK_ELEMENTS // vocabulary)) for part in (states_ND, chance_N)))
     ]
-    return torch.cat(found).clamp(max=vocabulary - 1) if found else chance_N.long()
+    return torch.cat(ids).clamp(max=vocabulary - 1) if ids else chance_N.long()

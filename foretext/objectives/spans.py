@@ -109,12 +109,12 @@ class SpanPairs:
         begins."""
         (_, first, last), (start, stop) = self._document(index), self._bounds(index)
         right = min(last, stop + self.room)
-        found = self._word_starts(first, start, right)
-        following = found[found >= stop]
-        found = found[found < stop]
+        starts = self._word_starts(first, start, right)
+        following = starts[starts >= stop]
+        starts = starts[starts < stop]
         if len(following) or right == last:
-            found = np.append(found, following[0] if len(following) else last)
-        return found[found <= found[0] + self.room] if len(found) else found
+            starts = np.append(starts, following[0] if len(following) else last)
+        return starts[starts <= starts[0] + self.room] if len(starts) else starts
 
     def _word_starts(self, first: int, start: int, stop: int) -> np.ndarray:
         """The positions from `start` up to `stop` where words begin, in the document that begins at `first`."""
@@ -169,9 +169,9 @@ class SpanPairs:
         for _ in range(_TRIES):
             starts, stops = self._elsewhere(index, ends, int(lengths[0]), draw)
             for length in draw.permutation(lengths).tolist() if len(starts) else ():
-                found = np.intersect1d(starts, stops - length, assume_unique=True)
-                if len(found):
-                    return stop - length, int(draw.choice(found))
+                places = np.intersect1d(starts, stops - length, assume_unique=True)
+                if len(places):
+                    return stop - length, int(draw.choice(places))
         first, last = self._bounds(self._another(index, draw))
         length = int(draw.integers(1, min(stop - int(marks[0]), last - first)))
         return stop - length, last - length
@@ -181,10 +181,10 @@ class SpanPairs:
     ) -> tuple[np.ndarray, np.ndarray]:
         """Where a span of another document may begin, and where it stops: at the end of the document if it `ends`,
         otherwise before that."""
-        found = self._another(index, draw)
-        document, first, last = self._document(found)
+        other = self._another(index, draw)
+        document, first, last = self._document(other)
         if document == self._document(index)[0]:  # there is no other document
-            marks = self._marks(found)
+            marks = self._marks(other)
             return marks[1:-1], marks[1:]
         if ends:
             return self._word_starts(first, max(first + 1, last - longest), last), np.array([last])

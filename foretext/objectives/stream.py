@@ -35,7 +35,8 @@ from foretext.batch import Batch, Outcome
 from foretext.errors import check_range
 from foretext.nn.recurrent.awd_lstm import activation_penalty, penalty_counts, temporal_penalty
 from foretext.nn.trunk import ModelConfig, Trunk
-from foretext.objectives.base import CausalObjective, Direction, Draw, Examples
+from foretext.objectives.base import Direction, Draw, Examples
+from foretext.objectives.causal import CausalObjective
 from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import PieceLengths, PieceOrder, SampleOrder, StreamPieces
 
@@ -55,8 +56,8 @@ def fresh_rows(part: float, count: int, draw: Draw | None) -> Tensor | None:
     if not part or draw is None:
         return None
     # A separate generator, so that the example's other draws do not depend on this one.
-    found = torch.tensor([draw.generator(number).spawn(1)[0].random() < part for number in range(count)])
-    return found if bool(found.any()) else None
+    fresh_B = torch.tensor([draw.generator(number).spawn(1)[0].random() < part for number in range(count)])
+    return fresh_B if bool(fresh_B.any()) else None
 
 
 def begun_anew(state: Any, fresh_B: Tensor | None) -> Any:
@@ -121,8 +122,8 @@ class StreamObjective(CausalObjective):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         activation, temporal = penalty_counts(batch, self.width)
-        found = super().counts(batch) | {"activation": activation, "temporal": temporal}
-        return {name: found[name] for name in self.weights}
+        totals = super().counts(batch) | {"activation": activation, "temporal": temporal}
+        return {name: totals[name] for name in self.weights}
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """The penalties are computed in training only."""

@@ -23,19 +23,6 @@ from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
-from foretext.systems.hub_names import (
-    EMBEDDINGS,
-    ENCODER_DEFAULTS,
-    ENCODER_DROPOUTS,
-    ENCODER_EMPTY,
-    ENCODER_SHAPE,
-    GELUS,
-    MAY_LACK,
-    HubNames,
-    both,
-    pooler_heads,
-    stacked,
-)
 from foretext.tasks.layouts.base import FramedLayout
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
@@ -80,62 +67,6 @@ def build_objective(parts: ObjectiveParts) -> MaskedObjective:
     return MaskedObjective(parts.model, parts.settings, "sentence order", SPECIALS, parts.tokenizer)
 
 
-HUB = HubNames(
-    model_type="albert",
-    language_model="AlbertForPreTraining",
-    heads=pooler_heads("Albert"),
-    prefix="albert.",
-    outside=EMBEDDINGS | both({"project": "encoder.embedding_hidden_mapping_in", "pooler": "pooler"}),
-    block="encoder.albert_layer_groups.{}.albert_layers.0.",
-    inside={
-        **stacked("attention."),
-        **both(
-            {
-                "attention.out": "attention.dense",
-                "norm1": "attention.LayerNorm",
-                "up": "ffn",
-                "down": "ffn_output",
-                "norm2": "full_layer_layer_norm",
-            }
-        ),
-    },
-    copies={"predictions.decoder.weight": "tokens.weight", "predictions.decoder.bias": "task.head.bias"},
-    empty=ENCODER_EMPTY,
-    shape=ENCODER_SHAPE | {"embedding": "embedding_size"},
-    dropouts=ENCODER_DROPOUTS,
-    defaults=ENCODER_DEFAULTS
-    | {
-        "vocab_size": 30000,
-        "embedding_size": 128,
-        "hidden_size": 4096,
-        "num_attention_heads": 64,
-        "intermediate_size": 16384,
-        "hidden_act": "gelu_new",
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-    },
-    ids={"pad_token_id": "pad", "bos_token_id": "cls", "eos_token_id": "sep"},
-    only={"num_hidden_groups": (1,), "inner_group_num": (1,), "position_embedding_type": ("absolute",)},
-    worded={"gelu": ("hidden_act", GELUS)},
-    least={"intermediate_size": 1, "embedding_size": 1, "type_vocab_size": 2},
-    fixed=("first_position", "shared", "pooler"),
-    shared=True,
-    pretraining={
-        **both(
-            {
-                "head.dense": "predictions.dense",
-                "head.norm": "predictions.LayerNorm",
-                "relation": "sop_classifier.classifier",
-            }
-        ),
-        "head.bias": "predictions.bias",
-    },
-    bare="AlbertModel",
-    absent=MAY_LACK,
-    vocabularies=("Unigram", "WordPiece"),
-    needs=SPECIALS,
-)
-
 ALBERT = System(
     name="albert",
     paper="Lan et al. 2019, ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
@@ -155,5 +86,4 @@ ALBERT = System(
     objective_config=MaskingConfig,
     vocabulary=SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),
-    hub=HUB,
 )

@@ -15,10 +15,10 @@ import numpy as np
 
 from foretext.config import StartConfig, TrainingConfig
 from foretext.nn.trunk import ModelConfig, Trunk
-from foretext.objectives.base import CausalConfig, Direction, Objective, ObjectiveConfig
+from foretext.objectives.base import Direction, Objective, ObjectiveConfig
+from foretext.objectives.causal import CausalConfig
 from foretext.objectives.masked import MaskingConfig
 from foretext.plan import ConcatPoolingConfig, TransferPlan
-from foretext.systems.hub_names import HubNames
 from foretext.tasks.family import TaskConfig
 from foretext.tasks.layouts.base import Layout
 from foretext.text.tokenizers.base import Tokenizer, TokenizerConfig
@@ -132,8 +132,6 @@ class System:
     build_trunk: Callable[[TrunkParts], Trunk]
     build_objective: Callable[[ObjectiveParts], Objective]
     build_layout: Callable[[dict[str, int], int, Direction], Layout]
-    hub: HubNames | None = None  # its table of names in Hugging Face folders; None: it cannot be exchanged yet
-    written_as: tuple[HubNames, ...] = ()  # further tables for export only; the first that fits a run is used
     causal: bool = True  # whether it predicts each token from those before it, and so can write and score text
     softmax_apart: bool = False  # whether it is causal in each direction, but its softmax is not the trunk's (ELMo)
     goes_on: bool = False  # whether it writes and scores text in one direction or order, although it is not causal
@@ -142,7 +140,7 @@ class System:
     objective_config: type[ObjectiveConfig] = CausalConfig  # the dataclass of [objective]
     # What it is pre-trained on. pairs: parallel text and word vectors; rows: not pre-trained, it learns its task from
     # rows and unlabelled text together.
-    reads: Literal["text", "pairs", "rows"] = "text"
+    learns_from: Literal["text", "pairs", "rows"] = "text"
     tasks: tuple[str, ...] = ()  # kinds of task that it can learn; empty: all
     # Builds the head of a task from a `config`, an `objective_config` and a tokenizer; None: the task's own head.
     build_head: Callable[[TaskConfig, Any, Any, Tokenizer], Any] | None = None

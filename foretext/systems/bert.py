@@ -33,21 +33,6 @@ from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
-from foretext.systems.hub_names import (
-    EMBEDDINGS,
-    ENCODER_BLOCK,
-    ENCODER_DEFAULTS,
-    ENCODER_DROPOUTS,
-    ENCODER_EMPTY,
-    ENCODER_ONLY,
-    ENCODER_SHAPE,
-    GELUS,
-    MAY_LACK,
-    OLD_NORMS,
-    HubNames,
-    both,
-    pooler_heads,
-)
 from foretext.tasks.layouts.base import FramedLayout
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
@@ -71,44 +56,6 @@ def build_objective(parts: ObjectiveParts) -> MaskedObjective:
     return MaskedObjective(parts.model, parts.settings, "next sentence", SPECIALS, parts.tokenizer)
 
 
-HUB = HubNames(
-    model_type="bert",
-    language_model="BertForPreTraining",
-    heads=pooler_heads("Bert"),
-    prefix="bert.",
-    outside=EMBEDDINGS | both({"pooler": "pooler.dense"}),
-    block="encoder.layer.{}.",
-    inside=ENCODER_BLOCK,
-    copies={
-        "cls.predictions.decoder.weight": "tokens.weight",
-        "cls.predictions.decoder.bias": "task.head.bias",
-    },
-    empty=ENCODER_EMPTY,
-    shape=ENCODER_SHAPE,
-    dropouts=ENCODER_DROPOUTS,
-    defaults=ENCODER_DEFAULTS,
-    ids={"pad_token_id": "pad"},
-    only=ENCODER_ONLY,
-    worded={"gelu": ("hidden_act", GELUS)},
-    least={"intermediate_size": 1, "type_vocab_size": 2},
-    fixed=("embedding", "first_position", "shared", "pooler"),
-    pretraining={
-        **both(
-            {
-                "head.dense": "cls.predictions.transform.dense",
-                "head.norm": "cls.predictions.transform.LayerNorm",
-                "relation": "cls.seq_relationship",
-            }
-        ),
-        "head.bias": "cls.predictions.bias",
-    },
-    bare="BertModel",
-    absent=MAY_LACK,
-    endings=OLD_NORMS,
-    vocabularies=("WordPiece", "Unigram"),
-    needs=SPECIALS,
-)
-
 BERT = System(
     name="bert",
     paper="Devlin et al. 2018, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
@@ -128,5 +75,4 @@ BERT = System(
     objective_config=MaskingConfig,
     vocabulary=SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),
-    hub=HUB,
 )

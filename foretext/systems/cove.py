@@ -29,7 +29,8 @@ Deviations
 from __future__ import annotations
 
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.objectives.translation import TranslationObjective, TranslationSettings
+from foretext.objectives.parallel_text import TranslationSettings
+from foretext.objectives.translation import TranslationObjective
 from foretext.plan import ReaderPlan, TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
@@ -104,5 +105,5 @@ COVE = System(
     build_layout=lambda ids, context, direction: PlainLayout(ids, context),
     causal=False,
     objective_config=TranslationSettings,
-    reads="pairs",
+    learns_from="pairs",
 )

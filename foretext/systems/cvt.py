@@ -124,8 +124,8 @@ def build_layout(ids: dict[str, int], context: int, direction: str) -> FramedLay
 
 
 def build_head(task: TaskConfig, model: CvtConfig, settings: CrossViewSettings, tokenizer: Tokenizer) -> CrossViewHead:
-    said = {name: told.split(" ") for name, told in task.also.items()}
-    others = {name: (kind, int(classes)) for name, (kind, classes) in said.items()}
+    parts = {name: text.split(" ") for name, text in task.also.items()}
+    others = {name: (kind, int(classes)) for name, (kind, classes) in parts.items()}
     borders = [id for id in tokenizer.specials.values() if id != tokenizer.unknown]
     forms = WordForms(tokenizer, model.char_length)
     return CrossViewHead(task.kind, len(task.labels), others, model, settings, borders, forms)
@@ -147,7 +147,7 @@ CVT = System(
     build_layout=build_layout,
     causal=False,
     objective_config=CrossViewSettings,
-    reads="rows",
+    learns_from="rows",
     tasks=tuple(KINDS),
     build_head=build_head,
 )

@@ -57,8 +57,8 @@ _SHORT = TrainingConfig(
 _FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 
 
-def _short_size(cells: int, words: CharEncoderConfig, read: int, told: int) -> Size:
-    """`read`, `told`: how many words are read and predicted."""
+def _short_size(cells: int, words: CharEncoderConfig, read: int, predicted: int) -> Size:
+    """`read`, `predicted`: how many words are read and predicted."""
     return Size(
         BilmTrunkConfig(vocabulary=0, cells=cells, context=64, words=words),
         TokenizerConfig("words", read, lower=False),
@@ -67,7 +67,7 @@ def _short_size(cells: int, words: CharEncoderConfig, read: int, told: int) -> S
         epochs=10,
         least_updates=200,
         transfer=_frozen(ReaderPlan(norm=True, penalty=1e-3)),
-        objective=BilmObjectiveConfig(samples=2048, targets=told),
+        objective=BilmObjectiveConfig(samples=2048, targets=predicted),
     )
 
 

@@ -27,21 +27,11 @@ Deviations
 
 from __future__ import annotations
 
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig
-from foretext.objectives.base import CausalObjective
+from foretext.nn.transformer.block import TransformerConfig
+from foretext.nn.transformer.transformer import Transformer
+from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size
-from foretext.systems.hub_names import (
-    OPENAI_BLOCK,
-    OPENAI_DEFAULTS,
-    OPENAI_DROPOUTS,
-    OPENAI_FIXED,
-    OPENAI_IDS,
-    OPENAI_SHAPE,
-    OPENAI_TRANSPOSED,
-    HubNames,
-    openai_heads,
-)
 from foretext.tasks.layouts.base import DelimitedLayout
 
 SIZES = {
@@ -56,26 +46,6 @@ SIZES = {
         transfer=TransferPlan(lm_weight=0.5),
     ),
 }
-
-HUB = HubNames(
-    model_type="openai-gpt",
-    language_model="OpenAIGPTLMHeadModel",
-    heads=openai_heads("OpenAIGPTForSequenceClassification", "OpenAIGPTDoubleHeadsModel"),
-    prefix="transformer.",
-    outside={"tokens.weight": "tokens_embed.weight", "positions.weight": "positions_embed.weight"},
-    block="h.{}.",
-    inside=OPENAI_BLOCK,
-    transposed=OPENAI_TRANSPOSED,
-    copies={"lm_head.weight": "tokens.weight"},
-    empty=(".attn.bias", "position_ids"),
-    shape=OPENAI_SHAPE,
-    dropouts=OPENAI_DROPOUTS,
-    defaults=OPENAI_DEFAULTS,
-    ids=OPENAI_IDS,
-    fixed=OPENAI_FIXED,
-    only={"afn": ("gelu",)},  # which is the tanh form there
-    last_bias="blocks.{last}.norm2.bias",
-)
 
 GPT = System(
     name="gpt",
@@ -92,5 +62,4 @@ GPT = System(
     build_objective=lambda parts: CausalObjective(parts.direction, parts.settings),
     build_layout=DelimitedLayout,
     piece_rows=("trunk.tokens.weight", "trunk.value_tables.", "trunk.output."),
-    hub=HUB,
 )

@@ -20,21 +20,11 @@ Deviations
 
 from __future__ import annotations
 
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig
-from foretext.objectives.base import CausalObjective
+from foretext.nn.transformer.block import TransformerConfig
+from foretext.nn.transformer.transformer import Transformer
+from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size
-from foretext.systems.hub_names import (
-    OPENAI_BLOCK,
-    OPENAI_DEFAULTS,
-    OPENAI_DROPOUTS,
-    OPENAI_FIXED,
-    OPENAI_IDS,
-    OPENAI_SHAPE,
-    OPENAI_TRANSPOSED,
-    HubNames,
-    openai_heads,
-)
 from foretext.tasks.layouts.base import DelimitedLayout
 
 
@@ -63,36 +53,6 @@ SIZES = {
     "1.5B": _published(_shape(48, 1600, 25), 2e-4),
 }
 
-HUB = HubNames(
-    model_type="gpt2",
-    language_model="GPT2LMHeadModel",
-    heads=openai_heads("GPT2ForSequenceClassification", "GPT2DoubleHeadsModel"),
-    prefix="transformer.",
-    outside={
-        "tokens.weight": "wte.weight",
-        "positions.weight": "wpe.weight",
-        "final_norm.weight": "ln_f.weight",
-        "final_norm.bias": "ln_f.bias",
-    },
-    block="h.{}.",
-    inside=OPENAI_BLOCK,
-    transposed=OPENAI_TRANSPOSED,
-    copies={"lm_head.weight": "tokens.weight"},
-    empty=(".attn.bias", ".attn.masked_bias", "position_ids"),
-    shape=OPENAI_SHAPE,
-    dropouts=OPENAI_DROPOUTS,
-    defaults=OPENAI_DEFAULTS,
-    ids=OPENAI_IDS,
-    fixed=OPENAI_FIXED,
-    only={
-        "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
-        "scale_attn_weights": (True,),
-        "scale_attn_by_inverse_layer_idx": (False,),
-        "add_cross_attention": (False,),
-    },
-    last_bias="final_norm.bias",
-)
-
 GPT2 = System(
     name="gpt2",
     paper="Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
@@ -109,5 +69,4 @@ GPT2 = System(
     build_objective=lambda parts: CausalObjective(parts.direction, parts.settings),
     build_layout=DelimitedLayout,
     piece_rows=("trunk.tokens.weight", "trunk.value_tables.", "trunk.output."),
-    hub=HUB,
 )

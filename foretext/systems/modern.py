@@ -31,11 +31,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig
-from foretext.objectives.base import CausalObjective
+from foretext.nn.transformer.block import TransformerConfig
+from foretext.nn.transformer.transformer import Transformer
+from foretext.objectives.causal import CausalObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_size
-from foretext.systems.hub_names import LLAMA, QWEN3
 from foretext.tasks.layouts.base import DelimitedLayout
 
 TOKENS_A_WEIGHT = 0.3  # not measured: it gives two cores `tiny` from about five minutes to two hours
@@ -117,6 +117,5 @@ MODERN = System(
     build_objective=lambda parts: CausalObjective(parts.direction, parts.settings),
     build_layout=DelimitedLayout,
     piece_rows=("trunk.tokens.weight", "trunk.value_tables.", "trunk.output."),
-    written_as=(QWEN3, LLAMA),
     size_for=size_for,
 )

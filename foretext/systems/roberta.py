@@ -22,22 +22,6 @@ from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
 from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
-from foretext.systems.hub_names import (
-    EMBEDDINGS,
-    ENCODER_BLOCK,
-    ENCODER_DEFAULTS,
-    ENCODER_DROPOUTS,
-    ENCODER_EMPTY,
-    ENCODER_ONLY,
-    ENCODER_SHAPE,
-    MAY_LACK,
-    OF_LABELS,
-    OLD_NORMS,
-    HubHead,
-    HubNames,
-    both,
-    token_heads,
-)
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS
 
@@ -86,57 +70,6 @@ def build_objective(parts: ObjectiveParts) -> MaskedObjective:
     return MaskedObjective(parts.model, parts.settings, "none", SPECIALS, parts.tokenizer)
 
 
-_READS = "the first one through a tanh layer"
-HUB = HubNames(
-    model_type="roberta",
-    language_model="RobertaForMaskedLM",
-    heads={
-        **dict.fromkeys(
-            OF_LABELS,
-            HubHead(
-                "RobertaForSequenceClassification",
-                both({"dense": "classifier.dense", "head": "classifier.out_proj"}),
-                "extract",
-                _READS,
-                hidden=True,
-            ),
-        ),
-        # Their pooler is the tanh layer here.
-        "choice": HubHead(
-            "RobertaForMultipleChoice",
-            both({"dense": "roberta.pooler.dense", "head": "classifier"}),
-            "extract",
-            _READS,
-            hidden=True,
-        ),
-        **token_heads("Roberta"),
-    },
-    prefix="roberta.",
-    outside=EMBEDDINGS,
-    block="encoder.layer.{}.",
-    inside=ENCODER_BLOCK,
-    copies={"lm_head.decoder.weight": "tokens.weight", "lm_head.decoder.bias": "task.head.bias"},
-    empty=ENCODER_EMPTY,
-    shape=ENCODER_SHAPE,
-    dropouts=ENCODER_DROPOUTS,
-    defaults=ENCODER_DEFAULTS | {"vocab_size": 50265, "pad_token_id": 1},
-    ids={"pad_token_id": "pad", "bos_token_id": "cls", "eos_token_id": "sep"},
-    only=ENCODER_ONLY,
-    worded={"gelu": ("hidden_act", {"gelu": "erf"})},  # their head supports no other, whatever the blocks have
-    least={"intermediate_size": 1, "type_vocab_size": 1},
-    fixed=("embedding", "shared", "pooler"),
-    after_padding=True,
-    pretraining={
-        **both({"head.dense": "lm_head.dense", "head.norm": "lm_head.layer_norm"}),
-        "head.bias": "lm_head.bias",
-    },
-    bare="RobertaModel",
-    absent=MAY_LACK,
-    ignored=("pooler.",),  # never trained
-    endings=OLD_NORMS,
-    needs=SPECIALS,
-)
-
 ROBERTA = System(
     name="roberta",
     paper="Liu et al. 2019, RoBERTa: A Robustly Optimized BERT Pretraining Approach",
@@ -158,5 +91,4 @@ ROBERTA = System(
     objective_config=MaskingConfig,
     vocabulary=ROBERTA_SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),
-    hub=HUB,
 )

@@ -140,10 +140,13 @@ class VectorLearner(VectorLearning):
         return 4 * 3 * len(self.counts_V) // 2 * self.settings.lsa
 
     def describe(self) -> list[tuple[str, str]]:
-        own, alike = self.settings, "no two runs are alike; --threads 1 makes a run reproducible"
-        drawn = f"{own.negatives} negatives, window {own.window}, sample {own.sample:g}, at most {own.epochs} epochs"
+        settings, alike = self.settings, "no two runs are alike; --threads 1 makes a run reproducible"
+        drawn = (
+            f"{settings.negatives} negatives, window {settings.window}, sample {settings.sample:g}, at most "
+            f"{settings.epochs} epochs"
+        )
         threads = f"{self.threads}: {'the same vectors each time' if self.threads == 1 else alike}"
-        return [("learns", f"{own.kind}: {drawn}"), ("threads", threads)]
+        return [("learns", f"{settings.kind}: {drawn}"), ("threads", threads)]
 
     # -- before the first step
 
@@ -188,11 +191,11 @@ class VectorLearner(VectorLearning):
     def weights(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """The trunk's tensors by name, and the state for the next step."""
         vectors_VD, outputs_VD = self.matrices()
-        found = {"vectors": vectors_VD, "counts_V": self.counts_V}
+        tensors = {"vectors": vectors_VD, "counts_V": self.counts_V}
         if self.lsa is not None:
             names = ("lsa_pairs_P", "lsa_idf_T", "lsa_components_TK")
-            found |= zip(names, (self.lsa.pairs, self.lsa.idf, self.lsa.components))
-        return found, outputs_VD
+            tensors |= zip(names, (self.lsa.pairs, self.lsa.idf, self.lsa.components))
+        return tensors, outputs_VD
 
     def restore(self, trunk: Any, outputs_VD: np.ndarray) -> None:
         assert isinstance(trunk, StaticVectors)

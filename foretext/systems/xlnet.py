@@ -48,10 +48,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from foretext.nn.relative.xlnet import XLNet, XLNetConfig
-from foretext.objectives.permutation import MASK, SEPARATOR, SPEAKER, PermutationConfig, PermutationObjective
+from foretext.objectives.permutation import SEPARATOR, SPEAKER, PermutationConfig, PermutationObjective
 from foretext.plan import TransferPlan
 from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
-from foretext.systems.hub_names import GELUS, HEAD, OF_LABELS, HubHead, HubNames, both
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.unigram import XLNET_SPECIALS
 
@@ -87,86 +86,6 @@ SIZES = {
 }
 
 
-_READS = "the last one through a tanh layer"
-_LAYERS = both({"dense": "sequence_summary.summary", "head": "logits_proj"})
-_SUMMARY = {"summary_type": "last", "summary_use_proj": True, "summary_activation": "tanh"}
-_LABELS = HubHead("XLNetForSequenceClassification", _LAYERS, "extract", _READS, hidden=True, settings=_SUMMARY)
-_OF_HEADS = ("width", "heads", "head")
-HUB = HubNames(
-    model_type="xlnet",
-    language_model="XLNetLMHeadModel",
-    heads={
-        **dict.fromkeys(OF_LABELS, _LABELS),
-        "choice": HubHead("XLNetForMultipleChoice", _LAYERS, "extract", _READS, hidden=True, settings=_SUMMARY),
-        "tagging": HubHead("XLNetForTokenClassification", both({"head": "classifier"})),
-        "span": HubHead("XLNetForQuestionAnsweringSimple", both({"head": "qa_outputs"})),
-    },
-    prefix="transformer.",
-    outside={"tokens.weight": "word_embedding.weight", "query": "mask_emb"},
-    block="layer.{}.",
-    inside={
-        **{
-            f"attention.{ours}.weight": f"rel_attn.{theirs}"
-            for ours, theirs in {"query": "q", "key": "k", "value": "v", "distance": "r", "out": "o"}.items()
-        },
-        "attention.content": "rel_attn.r_w_bias",
-        "attention.position": "rel_attn.r_r_bias",
-        "attention.segment": "rel_attn.r_s_bias",
-        "attention.segments": "rel_attn.seg_embed",
-        **both({"norm1": "rel_attn.layer_norm", "up": "ff.layer_1", "down": "ff.layer_2", "norm2": "ff.layer_norm"}),
-    },
-    axes={
-        "query": ("one", "one", "width"),
-        **{f"attention.{name}.weight": _OF_HEADS for name in ("query", "key", "value", "distance", "out")},
-        **{f"attention.{name}": ("heads", "head") for name in ("content", "position", "segment")},
-    },
-    transposed=frozenset(f"attention.{name}.weight" for name in ("query", "key", "value", "distance")),
-    copies={"lm_loss.weight": "tokens.weight"},
-    empty=(),
-    shape={
-        "vocabulary": "vocab_size",
-        "layers": "n_layer",
-        "width": "d_model",
-        "heads": "n_head",
-        "inner": "d_inner",
-        "context": "foretext_context",  # theirs has none
-        "memory": "mem_len",
-        "epsilon": "layer_norm_eps",
-        "init_std": "initializer_range",
-    },
-    dropouts=("dropout",),
-    defaults={  # As in `XLNetConfig`, except its memory, which published folders set to null
-        "vocab_size": 32000,
-        "n_layer": 24,
-        "d_model": 1024,
-        "n_head": 16,
-        "d_inner": 4096,
-        "ff_activation": "gelu",
-        "dropout": 0.1,
-        "foretext_context": 512,
-        "mem_len": 384,
-        "layer_norm_eps": 1e-12,
-        "initializer_range": 0.02,
-        "pad_token_id": 5,
-    },
-    unsaid=("mem_len",),
-    ids={"pad_token_id": "pad"},
-    only={
-        "attn_type": ("bi",),
-        "bi_data": (False,),
-        "clamp_len": (-1,),
-        "same_length": (False,),
-        "untie_r": (True,),
-    },
-    worded={"gelu": ("ff_activation", GELUS)},
-    least={"d_inner": 1},
-    pretraining={"head.bias": "lm_loss.bias"},
-    bare="XLNetModel",
-    absent={f"{HEAD}head.": "output bias"},
-    vocabularies=("Unigram",),
-    needs=(SPEAKER, SEPARATOR, MASK),
-)
-
 XLNET = System(
     name="xlnet",
     paper="Yang et al. 2019, XLNet: Generalized Autoregressive Pretraining for Language Understanding",
@@ -190,5 +109,4 @@ XLNET = System(
     objective_config=PermutationConfig,
     vocabulary=XLNET_SPECIALS,
     piece_rows=("trunk.tokens.weight", "task.head.bias"),
-    hub=HUB,
 )

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from foretext.errors import Interrupted
 from foretext.interop.hub import _ours, shapes_of
+from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tensors import by_their_names
-from foretext.nn.trunk import AveragedWeights
+from foretext.nn.weights import AveragedWeights
 from foretext.runs.report import Reporter
 from foretext.systems.gpt2 import GPT2
 from foretext.tasks.files.rows import Row
@@ -179,13 +180,12 @@ def test_shards_of_other_ids(fault: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int64, torch.bool, torch.complex64, torch.float8_e4m3fn])
 def test_imported_weights_are_numbers_with_a_fraction(dtype: torch.dtype) -> None:
-    assert GPT2.hub is not None
     model = replace(GPT2.sizes["tiny"].model, vocabulary=9, layers=1, width=4, heads=1, context=4)
     weights = {name: torch.zeros(shape) for name, shape in shapes_of(GPT2, model).items()}
-    theirs = by_their_names(weights, GPT2.hub, model)
+    theirs = by_their_names(weights, TABLES["gpt2"], model)
     name = next(name for name in theirs if name.endswith("wte.weight"))
     with refused("folder", "wte.weight", str(dtype).removeprefix("torch.")):
-        _ours({**theirs, name: theirs[name].to(dtype)}, GPT2, GPT2.hub, model, "folder")
+        _ours({**theirs, name: theirs[name].to(dtype)}, GPT2, TABLES["gpt2"], model, "folder")
 
 
 def test_a_smaller_state_of_the_optimiser_in_a_process_of_its_own(tmp_path: Path) -> None:

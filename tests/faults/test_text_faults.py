@@ -15,7 +15,8 @@ from complaints import names, refused
 
 from foretext.errors import EXIT_MACHINE
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
+from foretext.text.corpus.shard_writing import Sharding, write_shards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,7 +76,7 @@ from pathlib import Path
 from foretext.errors import UserError
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import write_shards, Sharding
+from foretext.text.corpus.shard_writing import write_shards, Sharding
 text, out = sys.argv[1:]
 limit = {limit}
 if limit:

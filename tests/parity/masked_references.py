@@ -17,6 +17,7 @@ import foretext as ft
 from foretext.batch import Batch
 from foretext.interop.exchange import import_model
 from foretext.interop.hub import _ours, model_of
+from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tokenizer import tokenizer_files
 from foretext.objectives.masked import MaskedObjective
 from foretext.runs.directory import RunDirectory
@@ -105,9 +106,8 @@ def same_answers(theirs: Tensor, ours: Any, rounded: int = 0) -> None:
 def copy_of(system: str, theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, MaskedObjective]:
     """The trunk and the objective here, with the same weights."""
     built = SYSTEMS[system]
-    assert built.hub is not None
-    config = model_of(theirs.config.to_dict(), built, built.hub, Path("config.json"))
-    weights = _ours(dict(theirs.state_dict()), built, built.hub, config, "reference", tokenizer)
+    config = model_of(theirs.config.to_dict(), built, TABLES[built.name], Path("config.json"))
+    weights = _ours(dict(theirs.state_dict()), built, TABLES[built.name], config, "reference", tokenizer)
     trunk = built.build_trunk(TrunkParts(config))
     trunk.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("task.")})
     objective = built.build_objective(ObjectiveParts(config, built.sizes["paper"].objective, tokenizer))

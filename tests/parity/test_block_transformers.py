@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from foretext.batch import Batch
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig
+from foretext.nn.transformer.block import TransformerConfig
+from foretext.nn.transformer.transformer import Transformer
 
 transformers = pytest.importorskip("transformers")
 pytestmark = pytest.mark.usefixtures("in_float64")

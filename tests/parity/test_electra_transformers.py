@@ -11,11 +11,11 @@ from masked_references import SHAPES, ordinary_ids, same_logits, shaken, tokeniz
 from torch import nn
 
 from foretext.batch import Batch
+from foretext.interop.hub_encoders import EMBEDDINGS, ENCODER_BLOCK
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.replaced import ReplacedConfig, ReplacedObjective
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts, TrunkParts
-from foretext.systems.hub_names import EMBEDDINGS, ENCODER_BLOCK
 from foretext.text.tokenizers.base import Tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from transformer_terms import forward_terms, gradient_terms
 
 from foretext.batch import Batch
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig
-from foretext.objectives.base import CausalObjective
+from foretext.nn.transformer.block import TransformerConfig
+from foretext.nn.transformer.transformer import Transformer
+from foretext.objectives.causal import CausalObjective
 from foretext.tasks.heads.supervised import SupervisedTask
 
 transformers = pytest.importorskip("transformers")

@@ -22,6 +22,7 @@ from transformer_terms import forward_terms
 import foretext as ft
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import _ours, export_hub
+from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS
@@ -87,7 +88,7 @@ def test_what_tokenizer_json_says_counts_beside_a_vocabulary(tmp_path: Path) -> 
     ):
         (tmp_path / "tokenizer.json").write_text(json.dumps({**data, **change}))
         with refused(str(tmp_path / "tokenizer.json"), part):
-            read_tokenizer(tmp_path, own.size, {}, SYSTEMS["gpt2"].hub, [])
+            read_tokenizer(tmp_path, own.size, {}, TABLES["gpt2"], [])
 
 
 @pytest.mark.parametrize("layout", ["tokenizer.json", "vocab.json", "vocab.json, added tokens", "foretext"])
@@ -107,7 +108,7 @@ def test_a_tokenizer_with_merges_in_each_layout(layout: str, tmp_path: Path) -> 
             (tmp_path / "added_tokens.json").write_text(json.dumps({END: ids.pop(END)}))
             (tmp_path / "vocab.json").write_text(json.dumps(ids), encoding="utf-8")
         (tmp_path / "tokenizer.json").unlink()
-    found = read_tokenizer(tmp_path, own.size, {"eos_token_id": own.specials[END]}, SYSTEMS["gpt2"].hub, [])
+    found = read_tokenizer(tmp_path, own.size, {"eos_token_id": own.specials[END]}, TABLES["gpt2"], [])
     assert found.fingerprint() == own.fingerprint()
 
 
@@ -195,7 +196,7 @@ def test_a_block_that_they_do_not_have(system: str, runs: Callable[[str], Path],
     choices = {"norm": "pre" if system == "gpt" else "post", "norm_kind": "rms", "activation": "relu", "gated": True}
     choices |= {"inner": 64, "bias": False, "positions": "rotary", "query_key_norm": True, "values": "first"}
     choices |= {"embedding_norm": True, "embedding_skips": True, "soft_cap": 15.0, "untied": True}
-    assert set(choices) == set(SYSTEMS[system].hub.fixed)
+    assert set(choices) == set(TABLES[system].fixed)
     model = ft.load(runs(system)).model
     for field, choice in choices.items():
         changed = replace(model, config=replace(model.config, model=replace(model.model_config, **{field: choice})))
@@ -287,9 +288,7 @@ def test_gpts_character_vocabulary_there(tmp_path: Path) -> None:
     for layout in ("tokenizer.json", "vocab.json"):
         if layout == "vocab.json":
             write_vocabulary(tmp_path, files["tokenizer.json"])
-        found = read_tokenizer(
-            tmp_path, tokenizer.size, {"eos_token_id": tokenizer.specials[END]}, SYSTEMS["gpt"].hub, []
-        )
+        found = read_tokenizer(tmp_path, tokenizer.size, {"eos_token_id": tokenizer.specials[END]}, TABLES["gpt"], [])
         assert isinstance(found, CharBPE) and found.fingerprint() == tokenizer.fingerprint()
 
 
@@ -325,7 +324,7 @@ def test_attention_weights() -> None:
     system = SYSTEMS["gpt2"]
     config: Any = replace(system.sizes["paper"].model, vocabulary=257, layers=2, width=32, heads=4, context=24)
     trunk: Any = system.build_trunk(TrunkParts(config))
-    trunk.load_state_dict(_ours(dict(theirs.state_dict()), system, system.hub, config, "reference"))
+    trunk.load_state_dict(_ours(dict(theirs.state_dict()), system, TABLES[system.name], config, "reference"))
     with torch.no_grad():
         expected = torch.stack(theirs(ids, output_attentions=True).attentions)[:, 0]
     same_logits(trunk.eval().attention_weights(ids[0]), expected, SHAPES[0])

@@ -39,6 +39,7 @@ from safetensors.torch import load_file, save_file
 from foretext.batch import Batch
 from foretext.evaluate.fill import fill, filling_objective
 from foretext.interop.exchange import export_model, import_model
+from foretext.interop.hub_tables import TABLES
 from foretext.objectives.masked import MaskingConfig
 from foretext.systems import SYSTEMS
 
@@ -104,7 +105,7 @@ def test_ids_and_roles_there(system: str, tmp_path: Path) -> None:
         assert pair["token_type_ids"] == list(frame.segments) and 1 in frame.segments
     else:
         assert "token_type_ids" not in pair
-    first, separator, mask = SYSTEMS[system].hub.needs  # type: ignore[union-attr]
+    first, separator, mask = TABLES[system].needs
     assert (own.cls_token, own.sep_token, own.mask_token) == (first, separator, mask)
     assert own.mask_token_id == tokenizer.specials[mask]
     assert own.pad_token == ("[PAD]" if system == "bert" else "<pad>")
@@ -133,7 +134,7 @@ def test_a_folder_without_heads(system: str, tmp_path: Path) -> None:
             pooled = model.trunk.summary(top[:, 0])  # type: ignore[operator]
             same_logits(pooled, output.pooler_output)
     with complaints.refused(str(run), "masked", "fill", f"foretext pretrain TEXT --from {run}"):
-        fill(model, f"a {SYSTEMS[system].hub.needs[2]} film")  # type: ignore[union-attr]
+        fill(model, f"a {TABLES[system].needs[2]} film")
 
     notes = export_model(run, tmp_path / "exported")
     assert len(notes) == 1 and names(notes[0], "masked", "AutoModel")
@@ -349,9 +350,9 @@ def test_another_models_tokenizer(system: str, folder: Path) -> None:
     other = {"bert": "roberta", "roberta": "albert", "albert": "roberta"}[system]
     whole = (folder / "tokenizer.json").read_bytes()
     (folder / "tokenizer.json").write_bytes(files_of(other, tokenizer_of(other))["tokenizer.json"])
-    refused(folder, "tokenizer.json", *SYSTEMS[system].hub.vocabularies)  # type: ignore[union-attr]
+    refused(folder, "tokenizer.json", *TABLES[system].vocabularies)
     (folder / "foretext_tokenizer.json").write_text(tokenizer_of(other).to_json())
-    refused(folder, "foretext_tokenizer.json", SYSTEMS[system].hub.needs[0])  # type: ignore[union-attr]
+    refused(folder, "foretext_tokenizer.json", TABLES[system].needs[0])
     (folder / "foretext_tokenizer.json").unlink()
     data = json.loads(whole)
     added = [one for one in data["added_tokens"] if "MASK" not in one["content"].upper()]

@@ -36,8 +36,9 @@ from foretext.evaluate.fill import fill
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.interop.exchange import export_model, import_model
 from foretext.interop.hub import _ours, export_hub, model_of
+from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tokenizer import tokenizer_files
-from foretext.nn.relative.xlnet import OrderedBatch
+from foretext.nn.relative.sights import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.plan import TransferPlan
@@ -87,9 +88,8 @@ def reference(shape: tuple[int, ...], vocabulary: int, name: str = "XLNetLMHeadM
 
 
 def copy_of(theirs: Any, tokenizer: Tokenizer) -> tuple[nn.Module, PermutationObjective]:
-    assert SYSTEM.hub is not None
-    config = model_of(theirs.config.to_dict(), SYSTEM, SYSTEM.hub, Path("config.json"))
-    weights = _ours(dict(theirs.state_dict()), SYSTEM, SYSTEM.hub, config, "reference", tokenizer)
+    config = model_of(theirs.config.to_dict(), SYSTEM, TABLES["xlnet"], Path("config.json"))
+    weights = _ours(dict(theirs.state_dict()), SYSTEM, TABLES["xlnet"], config, "reference", tokenizer)
     trunk = SYSTEM.build_trunk(TrunkParts(config))
     trunk.load_state_dict({name: tensor for name, tensor in weights.items() if not name.startswith("task.")})
     objective = SYSTEM.build_objective(ObjectiveParts(config, SYSTEM.sizes["paper"].objective, tokenizer))
@@ -313,10 +313,9 @@ def test_the_gradient_of_the_loss(tokenizer: Tokenizer) -> None:
     terms = gradient_terms(layers, width, inner, 24, tokenizer.size, batch=ids.numel()) + 6 * layers * width
     close(loss.total / loss.count, other, terms=terms)
     other.backward()
-    assert SYSTEM.hub is not None
     config: Any = trunk.config
     there = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    expected = _ours(there, SYSTEM, SYSTEM.hub, config, "gradients", tokenizer)
+    expected = _ours(there, SYSTEM, TABLES["xlnet"], config, "gradients", tokenizer)
     found = {name: parameter.grad for name, parameter in trunk.named_parameters()}
     found["task.head.bias"] = objective.head.bias.grad
     assert found.keys() == expected.keys() and len(found) == 2 + 2 * 17 + 1

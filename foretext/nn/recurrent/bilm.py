@@ -263,8 +263,8 @@ class Bilm(nn.Module):
             mask_BT = torch.ones(words_BTD.shape[:2], dtype=torch.bool, device=words_BTD.device)
         given = (None, None) if state is None else state
         read = []
-        for stack, order, one in zip((self.forwards, self.backwards), reading_orders(mask_BT), given):
-            layers, after = stack(order.gather(words_BTD), order, one)
+        for stack, order, before in zip((self.forwards, self.backwards), reading_orders(mask_BT), given):
+            layers, after = stack(order.gather(words_BTD), order, before)
             read.append(([order.scatter(layer) for layer in layers], after))
         (forward, forward_state), (backward, backward_state) = read
         encoded_BTD = words_BTD.masked_fill(~mask_BT[..., None], 0.0)

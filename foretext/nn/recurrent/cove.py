@@ -263,12 +263,12 @@ class CoveTrunk(Trunk):
         real_BT = torch.ones_like(segments_BT, dtype=torch.bool) if batch.mask_BT is None else batch.mask_BT
         kinds = range(int(segments_BT.max()) + 1)
         masks = torch.cat([real_BT & (segments_BT == kind) for kind in kinds])
-        found = self(Batch(batch.ids_BT.repeat(len(kinds), 1), masks), keep_layers=keep_layers)
+        hidden = self(Batch(batch.ids_BT.repeat(len(kinds), 1), masks), keep_layers=keep_layers)
 
         def whole(x: Tensor) -> Tensor:
             return x.view(len(kinds), *segments_BT.shape, x.shape[-1]).sum(0)
 
-        return Hidden(whole(found.top), tuple(map(whole, found.layers)))
+        return Hidden(whole(hidden.top), tuple(map(whole, hidden.layers)))
 
     def layer_names(self) -> list[tuple[str, ...]]:
         return [(f"encoder.layers.{n}.",) for n in range(self.config.layers)]

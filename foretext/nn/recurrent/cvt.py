@@ -42,7 +42,8 @@ from foretext.errors import UserError, check_range
 from foretext.nn.fused import dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import ProjectedLstm, ProjectedLstmConfig, ReadingOrder, reading_orders
-from foretext.nn.trunk import ModelConfig, Trunk, grown
+from foretext.nn.trunk import ModelConfig, Trunk
+from foretext.nn.weights import grown
 
 Kind = Literal["tagging", "sentence"]
 Reading = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # ids [U] → forms [U], characters [U, C]
@@ -200,8 +201,8 @@ class CvtEncoder(Trunk):
         if self.reading is None or (isinstance(batch, CvtBatch) and batch.spelled_BT is not None):
             return batch
         different_U, places_BT = torch.unique(batch.ids_BT, return_inverse=True)
-        found = (torch.from_numpy(own).to(batch.ids_BT.device) for own in self.reading(different_U.cpu().numpy()))
-        forms_U, characters = found
+        arrays = self.reading(different_U.cpu().numpy())
+        forms_U, characters = (torch.from_numpy(array).to(batch.ids_BT.device) for array in arrays)
         ids_BT = forms_U[places_BT]
         if isinstance(batch, CvtBatch):
             if batch.hidden_BT is not None:

@@ -271,7 +271,7 @@ class _RelativeMix(torch.autograd.Function):
         (rows, queries, heads, _), keys, columns = q.shape, k.shape[1], len(far)
         by_content, by_distance = _queries(q, content), _queries(q, position)
         far_HKR = far.permute(1, 2, 0)
-        out, saved = q.new_empty(q.shape), []
+        out, for_backward = q.new_empty(q.shape), []
         for block in _blocks(rows, heads * queries * keys):
             wide = q.new_empty(heads * (block.stop - block.start), queries, columns + 1)
             # The extra column is read ahead of each query except the last, and masked there; uninitialised it could be
@@ -288,25 +288,25 @@ class _RelativeMix(torch.autograd.Function):
             if hidden is not None:
                 by_row += hidden if len(hidden) == 1 else hidden[block]
             weights = torch.softmax(scores, dim=-1)
-            saved.append(weights)
+            for_backward.append(weights)
             if p:
-                saved.append(keep_mask(weights.shape, p, weights.dtype))
-                weights = weights * saved[-1]
+                for_backward.append(keep_mask(weights.shape, p, weights.dtype))
+                weights = weights * for_backward[-1]
             out[block].transpose(1, 2).copy_(torch.bmm(weights, _matrices(v[block])).unflatten(0, (-1, heads)))
-        ctx.save_for_backward(by_content, by_distance, k, v, far, *saved)
+        ctx.save_for_backward(by_content, by_distance, k, v, far, *for_backward)
         ctx.p = p
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        by_content, by_distance, k, v, far, *saved = ctx.saved_tensors
+        by_content, by_distance, k, v, far, *for_backward = ctx.saved_tensors
         (rows, queries, heads, width), keys, columns = by_content.shape, k.shape[1], len(far)
         of_content, of_distance = torch.empty_like(by_content), torch.empty_like(by_distance)
         of_k, of_v, far_HRK = torch.empty_like(k), torch.empty_like(v), far.transpose(0, 1)
         of_far = far.new_zeros(heads, columns, width)
         of_added = far.new_empty(rows, heads, queries, keys) if ctx.needs_input_grad[2] else None
         for number, block in enumerate(_blocks(rows, heads * queries * keys)):
-            weights, *drop = saved[2 * number : 2 * number + 2] if ctx.p else [saved[number]]
+            weights, *drop = for_backward[2 * number : 2 * number + 2] if ctx.p else [for_backward[number]]
             given = _matrices(grad[block])
             of_weights = torch.bmm(given, _matrices(v[block]).transpose(1, 2))
             used = weights

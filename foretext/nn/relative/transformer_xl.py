@@ -9,17 +9,16 @@ less. In evaluation each token sees itself and the `evaluation_memory` tokens be
 `same_length`), so that the result does not depend on the pieces in which a text is read: one token at a time, or all at
 once.
 
-The state is a dictionary. In training `layers` has the input states of each layer, [B, M, D]. In evaluation `keys` and
-`values` have their projections, [B, M, H, K], and `far` the projected distances, so that a new token needs no
-recomputation; there are as many distances as the text has needed so far, not as many as the memory could need. `real`
-says which positions of a row hold a token; rows may differ (see `relative_attention`).
+In training the state (`State`) has the input states of each layer. In evaluation it has their keys and values and the
+projected distances, so that a new token needs no recomputation; there are as many distances as the text has needed so
+far, not as many as the memory could need. Rows may have tokens at different positions (see `relative_attention`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import torch
 import torch.nn.functional as F
@@ -40,13 +39,21 @@ from foretext.nn.relative.relative_attention import (
     last_of,
     sinusoids,
 )
-from foretext.nn.transformer.transformer import TransformerShape
-from foretext.nn.trunk import OutputLayer, Trunk, grown
-
-State = dict[str, Any]
-
+from foretext.nn.transformer.block import TransformerShape
+from foretext.nn.trunk import OutputLayer, Trunk
+from foretext.nn.weights import grown
 
 Biases = tuple[Tensor, Tensor] | None  # u and w, if all blocks share them
+
+
+class State(TypedDict):
+    """A memory of M positions: `layers` in training, the others in evaluation."""
+
+    real: Tensor  # [B, M], true where there is a token
+    layers: NotRequired[tuple[Tensor, ...]]  # the input of each layer, [B, M, D]
+    keys: NotRequired[tuple[Tensor, ...]]  # of each layer, [B, M, H, K]
+    values: NotRequired[tuple[Tensor, ...]]
+    far: NotRequired[tuple[Tensor, ...]]  # the projected distances of each layer, [R, H, K]; after the first token
 
 
 @dataclass(frozen=True)
@@ -92,19 +99,19 @@ class TransformerXLConfig(TransformerShape):
     def remarks(self) -> tuple[str, ...]:
         """Warnings about settings that were not raised together with the segments or the memory."""
         farthest = self.context + self.memory - 1
-        found = []
+        warnings = []
         if self.evaluation_memory < farthest:
-            found.append(
+            warnings.append(
                 f"model.evaluation_memory={self.evaluation_memory}: training sees up to {farthest} tokens back, but "
                 f"scoring and writing do not, and a task reads only {self.reads} tokens of a text; to see as far: "
                 f"--set model.evaluation_memory={farthest}"
             )
         if 0 < self.clamp < farthest:
-            found.append(
+            warnings.append(
                 f"model.clamp={self.clamp}: training sees up to {farthest} tokens back, but treats all distances "
                 f"beyond {self.clamp} as equal; to distinguish them: --set model.clamp={farthest}"
             )
-        return tuple(found)
+        return tuple(warnings)
 
     def carried(self, rows: int) -> int:
         """Every layer's states, and a flag per position."""
@@ -154,13 +161,13 @@ class TransformerXLBlock(nn.Module):
     ) -> Tensor:
         """The states of all packed tokens of a segment without memory. `unseen`: what is added to the scores of each
         group."""
-        own = self.attention
-        weights = torch.cat([own.query.weight, own.key.weight, own.value.weight])
-        qkv_N3HK = packing.grouped(F.linear(x_ND, weights).unflatten(1, (3, own.heads, own.head_width)))
+        attention = self.attention
+        weights = torch.cat([attention.query.weight, attention.key.weight, attention.value.weight])
+        qkv_N3HK = packing.grouped(F.linear(x_ND, weights).unflatten(1, (3, attention.heads, attention.head_width)))
         parts = []
         for (first, rows, length), hidden in zip(packing.groups, unseen):
             q, k, v = qkv_N3HK[first : first + rows * length].unflatten(0, (rows, length)).unbind(2)
-            parts.append(own.mix(q, k, v, far_RHK[len(far_RHK) - length :], hidden, biases=biases).flatten(0, 1))
+            parts.append(attention.mix(q, k, v, far_RHK[len(far_RHK) - length :], hidden, biases=biases).flatten(0, 1))
         mixed = parts[0] if len(parts) == 1 else torch.cat([*parts, qkv_N3HK[:0, 0]])  # these may be the only ones
         return self._after(pick(x_ND, picked_R), pick(mixed.flatten(1), chosen(packing.from_groups, picked_R)))
 
@@ -225,8 +232,8 @@ class TransformerXL(Trunk):
         rows, length = batch.ids_BT.shape
         before = None if state is None else self._for_rows(state, rows)
         if not self.training and not torch.is_grad_enabled() and length > self.config.reads:
-            found = self._read_pieces(batch, before or self.new_state(rows), keep_layers)
-            return found if state is not None else replace(found, state=None)
+            hidden = self._read_pieces(batch, before or self.new_state(rows), keep_layers)
+            return hidden if state is not None else replace(hidden, state=None)
         return self._read_at_once(batch, keep_layers) if before is None else self._read_on(batch, before, keep_layers)
 
     def _read_at_once(self, batch: Batch, keep_layers: bool) -> Hidden:
@@ -303,7 +310,7 @@ class TransformerXL(Trunk):
         places = memory + length
         if not self.training:
             places = min(places, self.evaluation_memory + 1)
-            kept: tuple[Tensor, ...] | None = state.get("far")
+            kept = state.get("far")
             if kept is not None and len(kept[0]) >= places:
                 return kept
             if kept is not None:
@@ -339,8 +346,9 @@ class TransformerXL(Trunk):
         """The end of what was seen: in training the states, otherwise the keys and values of each layer."""
         length = self.config.memory if self.training else self.evaluation_memory
         kept, real = last_of(seen, real_BM, mask_BT, length)
-        states = {"layers": kept} if self.training else {"keys": kept[::2], "values": kept[1::2], "far": far}
-        return {**states, "real": real}
+        if self.training:
+            return {"layers": kept, "real": real}
+        return {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
 
     def _for_rows(self, state: State, rows: int) -> State:
         kept = "layers" if self.training else "keys"
@@ -355,10 +363,14 @@ class TransformerXL(Trunk):
 
     def pick(self, state: State, rows: Tensor) -> State:
         """The state of these rows, in this order."""
-        return {
-            name: part if name == "far" else part[rows] if name == "real" else tuple(states[rows] for states in part)
-            for name, part in state.items()
-        }
+        real_BM = state["real"][rows]
+        if "layers" in state:
+            return {"layers": tuple(states[rows] for states in state["layers"]), "real": real_BM}
+        keys, values = (tuple(each[rows] for each in layers) for layers in (state["keys"], state["values"]))
+        picked: State = {"keys": keys, "values": values, "real": real_BM}
+        if "far" in state:
+            picked["far"] = state["far"]
+        return picked
 
     # -- what others ask
 

@@ -30,10 +30,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from foretext.batch import IGNORE, Batch, Hidden
+from foretext.batch import Batch, Hidden
 from foretext.errors import check_range
 from foretext.nn.fused import Gelu, add_dropped, dropout, feed_forward
-from foretext.nn.packing import Packing, chosen, pack, pick, unseen
+from foretext.nn.packing import Packing, chosen, pack, pick
 from foretext.nn.relative.relative_attention import (
     LONGEST_MEMORY,
     RelativeAttention,
@@ -43,26 +43,11 @@ from foretext.nn.relative.relative_attention import (
     remember,
     sinusoids,
 )
-from foretext.nn.transformer.transformer import TransformerShape
+from foretext.nn.relative.sights import OrderedBatch, QueryStream, Sight, sights_of
+from foretext.nn.transformer.block import TransformerShape
 from foretext.nn.trunk import TokenTrunk
 
 MemoryState = tuple[tuple[Tensor, ...], Tensor]  # the input of each block, [B, M, D], and which positions are real
-
-
-@dataclass(frozen=True)
-class OrderedBatch(Batch):
-    """`ids_BT` in reading order. A token sees those of no higher rank than its own, a query those of a lower one; there
-    is a query wherever there is a target."""
-
-    ranks_BT: Tensor | None = None
-    backward_B: Tensor | None = None  # rows that are read from the right; None: none
-    kept: int | None = None  # how many columns, from the first, are remembered; None: all
-    memory: int | None = None  # how many tokens are remembered, if not as configured
-
-    @property
-    def ways(self) -> list[int] | None:
-        """1 for a row that is read from the right, 0 for others; None: there is none."""
-        return None if self.backward_B is None else self.backward_B.int().tolist()
 
 
 @dataclass(frozen=True)
@@ -106,31 +91,6 @@ class XLNetConfig(TransformerShape):
 # -- a block -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Asked:
-    """The query stream of a group: `G` positions per row; rows with fewer have fillers that nothing reads."""
-
-    queries: slice  # among all queries, which are in the order of the groups
-    slots_A: Tensor | None  # where these are in [rows · G]; None: each row has G
-    places_BG: Tensor  # position within the row, without the memory
-    hidden: Tensor  # [rows, 1, G, M + T]: −∞ where a query may not attend
-    blind_BG: Tensor | None  # queries that see nothing; None: none
-    other_BGM: Tensor | None  # true where a key is in another segment
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What the sequences of a group see: `rows` of the batch, after their memory of M positions."""
-
-    rows: Tensor | slice  # of the batch
-    slots: slice  # of the grouped tokens
-    length: int  # T
-    waves_RD: Tensor  # the sinusoids of distances, farthest first
-    hidden: Tensor | None  # [rows, 1, 1 or T, M + T]: −∞ where attention is not allowed; None: everything is allowed
-    other_BTM: Tensor | None = None  # true where a key is in another segment than a query
-    asked: Asked | None = None
-
-
 class _Placed(torch.autograd.Function):
     """For each row of scores by distance, the `keys` columns from its own offset on. Whole rows are copied, which is
     faster than indexing single numbers."""
@@ -151,8 +111,8 @@ class _Placed(torch.autograd.Function):
         return whole, None, None
 
 
-def asked_mix(
-    attention: RelativeAttention, q_BGHK: Tensor, k_BMHK: Tensor, v_BMHK: Tensor, far_RHK: Tensor, asked: Asked
+def query_mix(
+    attention: RelativeAttention, q_BGHK: Tensor, k_BMHK: Tensor, v_BMHK: Tensor, far_RHK: Tensor, stream: QueryStream
 ) -> Tensor:
     """What queries at chosen positions see, [B, G, H, K]; zeros for those that see nothing."""
     (rows, count, heads, width), keys = q_BGHK.shape, k_BMHK.shape[1]
@@ -161,13 +121,13 @@ def asked_mix(
     scores_BHGM = ((q_BGHK + content) * scale).transpose(1, 2) @ k_BMHK.permute(0, 2, 3, 1)
     by_distance_HNR = torch.bmm(((q_BGHK + position) * scale).flatten(0, 1).transpose(0, 1), far_RHK.permute(1, 2, 0))
     # The columns begin with the farthest key of the last position: see `by_key`.
-    placed_HNM = _Placed.apply(by_distance_HNR, (len(far_RHK) - keys - asked.places_BG).flatten(), keys)
+    placed_HNM = _Placed.apply(by_distance_HNR, (len(far_RHK) - keys - stream.places_BG).flatten(), keys)
     scores_BHGM = scores_BHGM + placed_HNM.view(heads, rows, count, keys).transpose(0, 1)
-    if asked.other_BGM is not None:
-        scores_BHGM = scores_BHGM + attention.by_segment(q_BGHK, asked.other_BGM)
-    weights_BHGM = dropout((scores_BHGM + asked.hidden).softmax(-1), attention.p, attention.training)
+    if stream.other_BGM is not None:
+        scores_BHGM = scores_BHGM + attention.by_segment(q_BGHK, stream.other_BGM)
+    weights_BHGM = dropout((scores_BHGM + stream.hidden).softmax(-1), attention.p, attention.training)
     mixed_BGHK = (weights_BHGM @ v_BMHK.transpose(1, 2)).transpose(1, 2)
-    return mixed_BGHK if asked.blind_BG is None else mixed_BGHK.masked_fill(asked.blind_BG[..., None, None], 0.0)
+    return mixed_BGHK if stream.blind_BG is None else mixed_BGHK.masked_fill(stream.blind_BG[..., None, None], 0.0)
 
 
 class StreamBlock(nn.Module):
@@ -203,26 +163,26 @@ class StreamBlock(nn.Module):
             far_RHK = self.attention.distances(sight.waves_RD)
             if content:
                 queries = self.attention.queries(own_BTD)
-                found = self.attention.mix(queries, keys, values, far_RHK, sight.hidden, sight.other_BTM)
-                mixed.append(found.flatten(2).flatten(0, 1))
-            if sight.asked is not None:
+                mixed_BTHK = self.attention.mix(queries, keys, values, far_RHK, sight.hidden, sight.other_BTM)
+                mixed.append(mixed_BTHK.flatten(2).flatten(0, 1))
+            if sight.stream is not None:
                 assert g_AD is not None
-                answers.append(self._ask(g_AD, sight.asked, keys, values, far_RHK))
+                answers.append(self._ask(g_AD, sight.stream, keys, values, far_RHK))
         if content and mixed:
             x_ND = self._finish(pick(x_ND, picked_R), pick(_joined(mixed), chosen(packing.from_groups, picked_R)))
         if g_AD is not None and answers:
             g_AD = self._finish(g_AD, _joined(answers))
         return x_ND, g_AD
 
-    def _ask(self, g_AD: Tensor, asked: Asked, keys: Tensor, values: Tensor, far_RHK: Tensor) -> Tensor:
+    def _ask(self, g_AD: Tensor, stream: QueryStream, keys: Tensor, values: Tensor, far_RHK: Tensor) -> Tensor:
         """What the queries of one group see, [its queries, D]."""
-        rows, count = asked.places_BG.shape
-        own_AD = g_AD[asked.queries]
-        if asked.slots_A is not None:
-            own_AD = own_AD.new_zeros(rows * count, own_AD.shape[1]).index_copy(0, asked.slots_A, own_AD)
+        rows, count = stream.places_BG.shape
+        own_AD = g_AD[stream.queries]
+        if stream.slots_A is not None:
+            own_AD = own_AD.new_zeros(rows * count, own_AD.shape[1]).index_copy(0, stream.slots_A, own_AD)
         queries = self.attention.queries(own_AD.unflatten(0, (rows, count)))
-        mixed = asked_mix(self.attention, queries, keys, values, far_RHK, asked).flatten(2).flatten(0, 1)
-        return mixed if asked.slots_A is None else mixed[asked.slots_A]
+        mixed = query_mix(self.attention, queries, keys, values, far_RHK, stream).flatten(2).flatten(0, 1)
+        return mixed if stream.slots_A is None else mixed[stream.slots_A]
 
     def _finish(self, before_ND: Tensor, mixed_ND: Tensor) -> Tensor:
         x = self.norm1(add_dropped(before_ND, self.attention.out(mixed_ND), self.p, self.training))
@@ -262,12 +222,16 @@ class XLNet(TokenTrunk):
         return empty, torch.zeros(rows, 0, dtype=torch.bool, device=weight.device)
 
     def forward(self, batch: Batch, state: MemoryState | None = None, keep_layers: bool = False) -> Hidden:
-        ordered = batch if isinstance(batch, OrderedBatch) else OrderedBatch(batch.ids_BT, batch.mask_BT)
+        ordered = (
+            batch
+            if isinstance(batch, OrderedBatch)
+            else OrderedBatch(batch.ids_BT, batch.mask_BT, segments_BT=batch.segments_BT)
+        )
         packing = pack(batch, ordered.ways)
-        sights, asked_flat = _sights(self, batch, ordered, packing, None if state is None else state[1])
+        sights, queries_flat = sights_of(ordered, packing, None if state is None else state[1], self._waves)
         p, training = self.config.dropout, self.training
         x = dropout(self.tokens(packing.ids_N), p, training)
-        g = None if asked_flat is None else dropout(self.query.expand(len(asked_flat), -1), p, training)
+        g = None if queries_flat is None else dropout(self.query.expand(len(queries_flat), -1), p, training)
         assert g is None or not keep_layers, "the layers are the content's"
         memories = (None,) * len(self.blocks) if state is None else state[0]
         picked = None if keep_layers else packing.read_R
@@ -276,9 +240,13 @@ class XLNet(TokenTrunk):
             last = number == len(self.blocks)
             x, g = block(x, g, packing, sights, memory, picked if last else None, content=g is None or not last)
             given = [*given, x] if keep_layers or state is not None else [x]
-        top = packing.unpack(x, picked) if g is None or asked_flat is None else packing.spread(g, asked_flat)
+        top = packing.unpack(x, picked) if g is None or queries_flat is None else packing.spread(g, queries_flat)
         layers = tuple(map(packing.unpack, given)) if keep_layers else ()
         return Hidden(top, layers, self._remembered(state, given[:-1], packing, ordered))
+
+    def _waves(self, far_R: Tensor) -> Tensor:
+        waves_RD = sinusoids(far_R, self.config.width).to(self.query.dtype)
+        return dropout(waves_RD, self.config.dropout, self.training)
 
     def _remembered(
         self, state: MemoryState | None, given: list[Tensor], packing: Packing, ordered: OrderedBatch
@@ -302,130 +270,8 @@ class XLNet(TokenTrunk):
         waves_RD = sinusoids(distances(length, length, ids_T.device, ahead=True), self.config.width)
         waves_RD = waves_RD.to(self.query.dtype)
         other_1TT = None if segments_1T is None else segments_1T[:, :, None] != segments_1T[:, None, :]
-        found = []
+        weights = []
         for block, x_1TD in zip(self.blocks, layers):
             assert isinstance(block, StreamBlock)
-            found.append(block.attention.weights(x_1TD, waves_RD, None, other_1TT))
-        return torch.stack(found)
-
-
-# -- what is seen ------------------------------------------------------------------------------------------------------
-
-
-def _sights(
-    trunk: XLNet, batch: Batch, ordered: OrderedBatch, packing: Packing, remembered_BM: Tensor | None
-) -> tuple[list[Sight], Tensor | None]:
-    """What each group sees, and the positions of the queries in the flattened [B · T], group by group; None: there is
-    no query stream."""
-    device = packing.ids_N.device
-    assert remembered_BM is None or len(remembered_BM) == packing.rows, "a memory of other rows"
-    memory = 0 if remembered_BM is None else remembered_BM.shape[1]
-    config, found, places = trunk.config, [], []
-    count = 0
-    for (first, rows, length), lengths, members in zip(packing.groups, packing.lengths, packing.members):
-        slots = slice(first, first + rows * length)
-        flat_BT = _flat(packing, slots, device).view(rows, length)
-        members_B = torch.tensor(members, device=device)
-        lengths_B1 = torch.tensor(lengths, device=device)[:, None]
-        real_BT = torch.arange(length, device=device) < lengths_B1 if min(lengths) < length else None
-        seen = _Seen(rows, length, real_BT, None if remembered_BM is None else remembered_BM[members_B])
-        parts = (batch.segments_BT, ordered.ranks_BT, batch.targets_BT)
-        segments_BT, ranks_BT, targets_BT = (None if x_BT is None else x_BT.reshape(-1)[flat_BT] for x_BT in parts)
-        backward = ordered.backward_B is not None and bool(ordered.backward_B[members[0]])
-        far_R = distances(length, memory + length, device, ahead=True)
-        waves_RD = sinusoids(-far_R if backward else far_R, config.width).to(trunk.query.dtype)
-        asked = None
-        if ranks_BT is not None and targets_BT is not None:
-            asked, own = _asked(targets_BT != IGNORE, ranks_BT, segments_BT, seen, count)
-            places.append(flat_BT[own])
-            count += len(places[-1])
-        ordered_BTT = None if ranks_BT is None else ranks_BT[:, None, :] <= ranks_BT[:, :, None]
-        found.append(
-            Sight(
-                _rows(members, members_B),
-                slots,
-                length,
-                dropout(waves_RD, config.dropout, trunk.training),
-                seen.hidden(ordered_BTT),
-                None if segments_BT is None else seen.others(segments_BT, segments_BT),
-                asked,
-            )
-        )
-    return found, torch.cat(places) if places else None
-
-
-def _rows(members: tuple[int, ...], members_B: Tensor) -> slice | Tensor:
-    """A group's rows of the batch, as a slice if they are consecutive."""
-    found = slice(members[0], members[-1] + 1)
-    return found if members == tuple(range(found.start, found.stop)) else members_B
-
-
-def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
-    """Where the tokens of these slots are in the flattened [B · T]."""
-    if packing.flat_N is None or packing.to_groups is None:
-        return torch.arange(slots.start, slots.stop, device=device)
-    return packing.flat_N[packing.to_groups[slots]]
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """The keys of a group: the memory's positions, then its own."""
-
-    rows: int
-    length: int
-    real_BT: Tensor | None  # None: all are
-    remembered_BM: Tensor | None  # None: there is no memory
-
-    def hidden(self, allowed_BQT: Tensor | None) -> Tensor | None:
-        """[rows, 1, 1 or Q, M + T]: −∞ at unused positions, and at its own positions that a query may not see."""
-        visible = self.visible(allowed_BQT)
-        return None if visible is None else unseen(visible)[:, None]
-
-    def visible(self, allowed_BQT: Tensor | None) -> Tensor | None:
-        """[rows, 1 or Q, M + T]; None: all are visible."""
-        memory = self.remembered_BM
-        if allowed_BQT is None and self.real_BT is None and (memory is None or bool(memory.all())):
-            return None
-        own = allowed_BQT
-        if self.real_BT is not None:
-            own = self.real_BT[:, None] if own is None else own & self.real_BT[:, None]
-        if own is None:
-            assert memory is not None
-            own = memory.new_ones(self.rows, 1, self.length)
-        return own if memory is None else torch.cat([memory[:, None].expand(-1, own.shape[1], -1), own], dim=2)
-
-    def others(self, queries_BQ: Tensor, segments_BT: Tensor) -> Tensor:
-        """[rows, Q, M + T]: true where a key is in another segment than the query. The memory is in the first
-        segment."""
-        keys_BM = segments_BT
-        if self.remembered_BM is not None:
-            keys_BM = torch.cat([torch.zeros_like(self.remembered_BM, dtype=segments_BT.dtype), segments_BT], dim=1)
-        return queries_BQ[:, :, None] != keys_BM[:, None, :]
-
-
-def _asked(
-    wanted_BT: Tensor, ranks_BT: Tensor, segments_BT: Tensor | None, seen: _Seen, before: int
-) -> tuple[Asked | None, tuple[Tensor, Tensor]]:
-    """The query stream of a group, after `before` queries of others, and the rows and positions of its queries."""
-    wanted_BT = wanted_BT if seen.real_BT is None else wanted_BT & seen.real_BT
-    counts_B = wanted_BT.sum(1)
-    most = int(counts_B.max())
-    places_BG = torch.argsort(wanted_BT.int(), dim=1, descending=True, stable=True)[:, :most]
-    valid_BG = torch.arange(most, device=counts_B.device) < counts_B[:, None]
-    rows_A, numbers_A = valid_BG.nonzero(as_tuple=True)
-    own = rows_A, places_BG[rows_A, numbers_A]
-    if not most:
-        return None, own
-    visible = seen.visible(ranks_BT[:, None, :] < ranks_BT.gather(1, places_BG)[:, :, None])
-    assert visible is not None
-    blind_BG = ~visible.any(2)
-    others = None if segments_BT is None else seen.others(segments_BT.gather(1, places_BG), segments_BT)
-    asked = Asked(
-        slice(before, before + len(rows_A)),
-        None if len(rows_A) == valid_BG.numel() else valid_BG.flatten().nonzero().squeeze(1),
-        places_BG,
-        unseen(visible | blind_BG[..., None])[:, None],
-        blind_BG if bool(blind_BG.any()) else None,
-        others,
-    )
-    return asked, own
+            weights.append(block.attention.weights(x_1TD, waves_RD, None, other_1TT))
+        return torch.stack(weights)

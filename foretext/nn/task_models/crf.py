@@ -193,40 +193,40 @@ class Sentences:
 
     @classmethod
     def of_lengths(cls, lengths: Sequence[int] | np.ndarray) -> Sentences:
-        own = np.asarray(lengths)
-        firsts = np.cumsum(own) - own
-        order = np.argsort(-own, kind="stable")
-        own, firsts = own[order], firsts[order]
-        longest = int(own[0]) if len(own) else 0
-        return cls(tuple(firsts[: int((own > step).sum())] + step for step in range(longest)), int(own.sum()))
+        sizes = np.asarray(lengths)
+        firsts = np.cumsum(sizes) - sizes
+        order = np.argsort(-sizes, kind="stable")
+        sizes, firsts = sizes[order], firsts[order]
+        longest = int(sizes[0]) if len(sizes) else 0
+        return cls(tuple(firsts[: int((sizes > step).sum())] + step for step in range(longest)), int(sizes.sum()))
 
     def loss(self, emissions_NC: np.ndarray, tags_N: np.ndarray, chain: Chain) -> tuple[float, np.ndarray, Chain]:
         """−log p of the tags, summed, with its gradients."""
         highest_N1 = emissions_NC.max(axis=1, keepdims=True)
         likely_NC = np.exp(np.maximum(emissions_NC - highest_N1, -_FAR))
-        weights = Chain(*(np.where(np.isneginf(own), 0.0, np.exp(np.clip(own, -_FAR, _FAR))) for own in chain))
+        weights = Chain(*(np.where(np.isneginf(part), 0.0, np.exp(np.clip(part, -_FAR, _FAR))) for part in chain))
         alpha_NC, scales_N = self._forward(likely_NC, weights)
         total = float(np.log(scales_N).sum() + highest_N1.sum()) + self._last(alpha_NC, weights)
         beta_NC = self._backward(likely_NC, scales_N, alpha_NC, weights)
-        found_NC = alpha_NC * beta_NC
+        marginals_NC = alpha_NC * beta_NC
         pairs_CC = np.zeros_like(chain.transitions_CC)
         for before, here in zip(self.steps, self.steps[1:]):
-            told = likely_NC[here] * beta_NC[here] / scales_N[here, None]
-            pairs_CC += alpha_NC[before[: len(here)]].T @ told
+            ahead_BC = likely_NC[here] * beta_NC[here] / scales_N[here, None]
+            pairs_CC += alpha_NC[before[: len(here)]].T @ ahead_BC
         pairs_CC *= weights.transitions_CC
-        gradient = Chain(pairs_CC, found_NC[self.steps[0]].sum(0), found_NC[self._ends()].sum(0))
-        return total - self._take_gold(emissions_NC, tags_N, chain, found_NC, gradient), found_NC, gradient
+        gradient = Chain(pairs_CC, marginals_NC[self.steps[0]].sum(0), marginals_NC[self._ends()].sum(0))
+        return total - self._take_gold(emissions_NC, tags_N, chain, marginals_NC, gradient), marginals_NC, gradient
 
     def _forward(self, likely_NC: np.ndarray, weights: Chain) -> tuple[np.ndarray, np.ndarray]:
         """α, scaled to sum to 1 for each word, and the scales."""
         alpha_NC, scales_N = np.empty_like(likely_NC), np.empty(len(likely_NC))
         for step, here in enumerate(self.steps):
             if step:
-                own = (alpha_NC[self.steps[step - 1][: len(here)]] @ weights.transitions_CC) * likely_NC[here]
+                alpha_BC = (alpha_NC[self.steps[step - 1][: len(here)]] @ weights.transitions_CC) * likely_NC[here]
             else:
-                own = weights.starts_C * likely_NC[here]
-            scales_N[here] = own.sum(1)
-            alpha_NC[here] = own / scales_N[here, None]
+                alpha_BC = weights.starts_C * likely_NC[here]
+            scales_N[here] = alpha_BC.sum(1)
+            alpha_NC[here] = alpha_BC / scales_N[here, None]
         return alpha_NC, scales_N
 
     def _backward(
@@ -238,8 +238,8 @@ class Sentences:
         beta_NC[ends] = weights.ends_C / (alpha_NC[ends] @ weights.ends_C)[:, None]
         for step in range(len(self.steps) - 2, -1, -1):
             here = self.steps[step + 1]
-            told = likely_NC[here] * beta_NC[here] / scales_N[here, None]
-            beta_NC[self.steps[step][: len(here)]] = told @ weights.transitions_CC.T
+            ahead_BC = likely_NC[here] * beta_NC[here] / scales_N[here, None]
+            beta_NC[self.steps[step][: len(here)]] = ahead_BC @ weights.transitions_CC.T
         return beta_NC
 
     def _ends(self) -> np.ndarray:
@@ -251,18 +251,18 @@ class Sentences:
         return float(np.log(alpha_NC[self._ends()] @ weights.ends_C).sum())
 
     def _take_gold(
-        self, emissions_NC: np.ndarray, tags_N: np.ndarray, chain: Chain, found_NC: np.ndarray, gradient: Chain
+        self, emissions_NC: np.ndarray, tags_N: np.ndarray, chain: Chain, marginals_NC: np.ndarray, gradient: Chain
     ) -> float:
         """The score of the tags; subtracts their observed counts from the gradients."""
         every = np.arange(self.words)
         firsts, ends = self.steps[0], self._ends()
         score = emissions_NC[every, tags_N].sum() + chain.starts_C[tags_N[firsts]].sum()
         score += chain.ends_C[tags_N[ends]].sum()
-        found_NC[every, tags_N] -= 1
+        marginals_NC[every, tags_N] -= 1
         np.subtract.at(gradient.starts_C, tags_N[firsts], 1)
         np.subtract.at(gradient.ends_C, tags_N[ends], 1)
         for before, here in zip(self.steps, self.steps[1:]):
-            own = tags_N[before[: len(here)]], tags_N[here]
-            score += chain.transitions_CC[own].sum()
-            np.subtract.at(gradient.transitions_CC, own, 1)
+            pairs = tags_N[before[: len(here)]], tags_N[here]
+            score += chain.transitions_CC[pairs].sum()
+            np.subtract.at(gradient.transitions_CC, pairs, 1)
         return float(score)

@@ -321,8 +321,8 @@ class BiattentiveClassifier(nn.Module):
         for_y_BSD = torch.bmm(masked_softmax(affinity_BTS.transpose(1, 2), masks[0][:, None]), x_BTD)  # C_x
         pooled = []
         sides = ((x_BTD, for_x_BTD), (y_BSD, for_y_BSD))
-        for integrate, pool, (own, other), mask in zip(self.integrate, self.pools, sides, masks):
-            pooled.append(pool(integrate(torch.cat([own, own - other, own * other], dim=-1), mask), mask))
+        for integrate, pool, (x, attended), mask in zip(self.integrate, self.pools, sides, masks):
+            pooled.append(pool(integrate(torch.cat([x, x - attended, x * attended], dim=-1), mask), mask))
         return self.scores(self.maxouts(torch.cat(pooled, dim=1)))
 
     def _encoded(self, words: WordInput) -> Tensor:

@@ -18,14 +18,7 @@ from foretext.batch import Batch, Hidden
 from foretext.errors import check_range
 from foretext.nn.fused import Gelu, dropout
 from foretext.nn.packing import Packing, pack
-from foretext.nn.transformer.transformer import (
-    GELUS,
-    Block,
-    SideInputs,
-    StackedTrunk,
-    TransformerConfig,
-    TransformerShape,
-)
+from foretext.nn.transformer.block import GELUS, Block, SideInputs, StackedTrunk, TransformerConfig, TransformerShape
 
 
 @dataclass(frozen=True)
@@ -72,8 +65,8 @@ class EncoderConfig(TransformerShape):
         return 1 if self.shared else self.layers
 
     def describe(self) -> str:
-        one = ", one shared" if self.shared else ""
-        return f"{self.layers} blocks{one}, width {self.width}, {self.heads} heads, context {self.context}"
+        shared = ", one shared" if self.shared else ""
+        return f"{self.layers} blocks{shared}, width {self.width}, {self.heads} heads, context {self.context}"
 
     def parameters(self) -> int:
         tables = (self.vocabulary + self.first_position + self.context + self.segments + 2) * self.table_width
@@ -125,8 +118,8 @@ class Encoder(StackedTrunk):
     def rows(self, packing: Packing) -> Tensor:
         """The embeddings from all tables, added up and normalised."""
         x = self.tokens(packing.ids_N) + self.positions(packing.positions_N + self.config.first_position)
-        one = packing.segments_N is None or self.config.segments == 1
-        return self.norm(x + (self.segments.weight[0] if one else self.segments(packing.segments_N)))
+        single = packing.segments_N is None or self.config.segments == 1
+        return self.norm(x + (self.segments.weight[0] if single else self.segments(packing.segments_N)))
 
     def summary(self, states_BD: Tensor) -> Tensor:
         """The pooled state of a sequence, from its first token's state."""

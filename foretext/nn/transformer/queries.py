@@ -97,7 +97,7 @@ def _rows(*tensors: Tensor | None) -> Iterator[tuple[Any, ...]]:
     assert first is not None
     step = max(1, PIECE * torch.get_num_threads() // (first.numel() // max(1, len(first)) or 1))
     for start in range(0, len(first), step):
-        yield tuple(None if one is None else one[start : start + step] for one in tensors)
+        yield tuple(None if tensor is None else tensor[start : start + step] for tensor in tensors)
 
 
 def _turn(x: Tensor, out: Tensor, cos: Tensor, sin: Tensor, back: bool = False) -> None:
@@ -144,8 +144,8 @@ class _Prepared(torch.autograd.Function):
         to_qkv, to_values = torch.empty_like(qkv), None if values is None else torch.empty_like(values)
         to_weights = None if weights is None else torch.zeros_like(weights)
         to_shares = None if shares is None else torch.zeros_like(shares)
-        for x, g, own, c, s, other, of_other in _rows(qkv, grad, to_qkv, cos, sin, values, to_values):
-            both = own[:, :2]
+        for x, g, of_x, c, s, other, of_other in _rows(qkv, grad, to_qkv, cos, sin, values, to_values):
+            both = of_x[:, :2]
             if c is None:
                 both.copy_(g[:, :2])
             else:
@@ -156,11 +156,11 @@ class _Prepared(torch.autograd.Function):
                 to_weights += (both * normed).sum((0, 2))
                 both.copy_(_unnormed(both * weights[:, None], normed, roots))
             if shares is None or to_shares is None:
-                own[:, 2] = g[:, 2]
+                of_x[:, 2] = g[:, 2]
                 continue
             to_shares[0] += (g[:, 2] * x[:, 2]).sum()
             to_shares[1] += (g[:, 2] * other).sum()
-            torch.mul(g[:, 2], shares[0], out=own[:, 2])
+            torch.mul(g[:, 2], shares[0], out=of_x[:, 2])
             torch.mul(g[:, 2], shares[1], out=of_other)
         return to_qkv, to_weights, None, None, None, to_values, to_shares
 

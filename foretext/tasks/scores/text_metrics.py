@@ -21,8 +21,8 @@ text is treated as one sentence; NLTK would first split sentences with a model t
 Written answers are scored against reference texts: ROUGE, exact match and F1 of words, BLEU.
 
 ROUGE is as in Google's `rouge-score` without stemming: lower-cased runs of letters and digits, F-measures. Exact match
-and F1 are SQuAD's: lower-cased, without articles and punctuation, the best over several references; in scripts without
-spaces every character is a word. BLEU is sacrebleu's, which reports its own settings.
+and F1 are SQuAD's: lower-cased, without articles and punctuation, the best over several references; Thai, Lao, kana and
+ideographs count as one word each. BLEU is sacrebleu's, which reports its own settings.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from foretext.tasks.scores.metrics import Scores, with_main
 SPAN_METRICS = ("f1", "exact_match")  # the metrics that can be the main one
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
-_IDEOGRAPH = "[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f]"
+_HAN_BLOCKS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # of the basic plane
+_IDEOGRAPH = f"[{_HAN_BLOCKS}\U00020000-\U0003134f]"
 _IDEOGRAPHS = re.compile(_IDEOGRAPH)
 _OTHER_WORD = re.compile(rf"(?:(?!{_IDEOGRAPH})[^\W\d_])+")
 _CMRC_RUNS = re.compile("([\u4e00-\u9fa5])|([^\u4e00-\u9fa5]+)")
@@ -217,7 +218,10 @@ def treebank_words(text: str) -> list[str]:
 
 
 _ROUGE_WORD = re.compile(r"[a-z0-9]+")
-_UNSPACED = re.compile(r"([\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+# Thai, Lao, kana and ideographs: each character is compared as a word. These are fixed blocks and not the scripts of
+# the tokenizers (`UNSPACED` in `text/tokenizers/base.py`), because scores that are on record depend on them: they
+# include the digits of Thai, and leave out Khmer, Burmese and Tibetan.
+_COMPARED_ALONE = re.compile(f"([\u0e00-\u0eff\u3040-\u30ff{_HAN_BLOCKS}])")
 
 
 def has_rouge_words(text: str) -> bool:
@@ -246,7 +250,7 @@ def _common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
 
 def answer_words(text: str) -> list[str]:
     """The words of an answer as SQuAD's script compares them."""
-    return _UNSPACED.sub(r" \1 ", normalised(text)).split()
+    return _COMPARED_ALONE.sub(r" \1 ", normalised(text)).split()
 
 
 def exact_match(predicted: str, references: Sequence[str]) -> float:

@@ -29,9 +29,9 @@ _CHUNK = re.compile(r"[BIOESMLU]-.+")
 _HEADING = re.compile(r"[\w#.-]+( [\w#.-]+){0,2}")  # a column name
 
 
-def is_text_for_tags(lines: Sequence[str], told: bool = False) -> bool:
-    """Whether a file beginning like this has sentences instead of columns of words and tags. `told`: the user has said
-    what its columns are, so only what cannot be columns counts as text."""
+def is_text_for_tags(lines: Sequence[str], columns_known: bool = False) -> bool:
+    """Whether a file beginning like this has sentences instead of columns of words and tags. `columns_known`: the user
+    has said what its columns are, so only what cannot be columns counts as text."""
     lines = [line.strip() for line in lines[:MOST_LINES] if not line.startswith("-DOCSTART-")]
     given = list(filter(None, lines))
     if len(given) < LEAST_LINES or "\t" in given[0]:
@@ -46,7 +46,7 @@ def is_text_for_tags(lines: Sequence[str], told: bool = False) -> bool:
         return False
     if len(counts) > 1:
         return sentences or (2 * often <= len(given) and _many_fields(fields))
-    return not told and _in_one_piece(lines) and (sentences or _end_differently(fields))
+    return not columns_known and _in_one_piece(lines) and (sentences or _end_differently(fields))
 
 
 def _many_fields(fields: Sequence[Sequence[str]]) -> bool:
@@ -60,7 +60,7 @@ def _ends_a_sentence(line: str) -> bool:
 
 def _end_in_words(fields: Sequence[Sequence[str]]) -> bool:
     """Whether most last fields are words or end a sentence; a full stop is one of many tags."""
-    return 2 * sum(_ends_a_sentence(own[-1]) or _is_word(own[-1]) for own in fields) > len(fields)
+    return 2 * sum(_ends_a_sentence(row[-1]) or _is_word(row[-1]) for row in fields) > len(fields)
 
 
 def _is_word(field: str) -> bool:
@@ -71,8 +71,8 @@ def _is_word(field: str) -> bool:
 def _end_differently(fields: Sequence[Sequence[str]]) -> bool:
     """Whether there are too many different last fields for tags: nearly as many as lines, or as many as different first
     fields, which would be the words."""
-    different = len({own[-1] for own in fields})
-    return 4 * different > 3 * len(fields) or different >= len({own[0].lower() for own in fields})
+    different = len({row[-1] for row in fields})
+    return 4 * different > 3 * len(fields) or different >= len({row[0].lower() for row in fields})
 
 
 def _in_one_piece(lines: Sequence[str]) -> bool:

@@ -95,11 +95,11 @@ def all_documents(
         if len(texts) % 256 == 0:
             tell(report.done_bytes, report.total_bytes)
     tell(1, 1)
-    said: list[str] = [] if notes is None else notes
+    remarks: list[str] = [] if notes is None else notes
     if report.replaced:
-        said.append(f"{report.replaced:,} bytes that are not UTF-8 were replaced")
+        remarks.append(f"{report.replaced:,} bytes that are not UTF-8 were replaced")
     if report.blank:
-        said.append(f"{report.blank:,} rows or lines without text were left out")
+        remarks.append(f"{report.blank:,} rows or lines without text were left out")
     return texts
 
 
@@ -231,7 +231,7 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
     column: str = header[0]
     if file.kind != "parquet":
         cells = zip(*(row for _, row in sample))
-        textual = [name for name, own in zip(header, cells) if not all(is_number(cell or 0) for cell in own)]
+        textual = [name for name, values in zip(header, cells) if not all(is_number(cell or 0) for cell in values)]
         column = _choose_column(file, options.column, header, textual)
     check_once([column], header, f"{file.path} row {line}")
     at = header.index(column)
@@ -266,12 +266,14 @@ def read_parallel(
     )
     for file, part in ((first, report.source), (second, report.target)):
         part.total_bytes = file.size
-    here = chain.from_iterable(line_blocks(first, errors, report.source))
-    there = chain.from_iterable(line_blocks(second, errors, report.target))
-    for number, (source_line, target_line) in enumerate(zip_longest(here, there)):
+    source_lines = chain.from_iterable(line_blocks(first, errors, report.source))
+    target_lines = chain.from_iterable(line_blocks(second, errors, report.target))
+    for number, (source_line, target_line) in enumerate(zip_longest(source_lines, target_lines)):
         if source_line is None or target_line is None:
             longer, shorter = (first, second) if target_line is None else (second, first)
-            rest = chain([source_line or target_line or ""], here, there)  # one of the two files has ended
+            rest = chain(
+                [source_line or target_line or ""], source_lines, target_lines
+            )  # one of the two files has ended
             last = max((place for place, line in enumerate(rest, 1) if line.strip()), default=0)
             refuse_if(
                 last,

@@ -52,6 +52,7 @@ _NOT_TEXT = re.compile("[\x00\ud800-\udfff]")
 _PARQUET_ROWS = 2_000  # at a time
 
 Rows = Iterator[tuple[int, Sequence[Any]]]  # each with its number; the header comes first
+JsonObject = dict[str, object]
 Choose = Callable[["polars.Schema"], list[str]]
 
 
@@ -149,8 +150,8 @@ def _tsv_cells(line: str, quotes: bool, expected: int) -> list[str]:
     return quoted if expected in (0, len(quoted)) else plain
 
 
-def _ragged(place: str, found: int, columns: Sequence[str], remedy: str) -> UserError:
-    cells = "1 cell" if found == 1 else f"{found} cells"
+def _ragged(place: str, count: int, columns: Sequence[str], remedy: str) -> UserError:
+    cells = "1 cell" if count == 1 else f"{count} cells"
     return UserError(f"{place}: {cells}, but the header has {len(columns)} ({', '.join(columns)}); {remedy}")
 
 
@@ -161,14 +162,14 @@ def check_once(columns: Iterable[str], header: Sequence[str], place: str) -> Non
     refuse_if(twice is not None, f"{place}: the column {twice!r} occurs twice in the header; rename one of them")
 
 
-def json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def json_rows(lines: Iterable[str], name: str) -> Iterator[tuple[int, JsonObject]]:
     """The objects of JSON lines, each with its line number."""
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield number, _json_object(line, f"{name} row {number}")
 
 
-def _json_object(line: str, place: str) -> dict[str, Any]:
+def _json_object(line: str, place: str) -> JsonObject:
     try:
         record = _JSON.decode(line)
     except UserError as error:
@@ -182,7 +183,7 @@ def _json_object(line: str, place: str) -> dict[str, Any]:
     return record
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> JsonObject:
     record = dict(pairs)
     if len(record) != len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
@@ -366,14 +367,16 @@ def parse_jsonl(text: str, name: str, errors: str = "strict", notes: list[str] |
 def _of_rows(rows: Rows, name: str) -> Table:
     line, header = next(rows, (0, ()))
     check_once(header, header, f"{name} row {line}")
-    found = list(rows)
-    return Table(name, tuple(header), [tuple(cells) for _, cells in found], [f"{name} row {at}" for at, _ in found])
+    numbered = list(rows)
+    return Table(
+        name, tuple(header), [tuple(cells) for _, cells in numbered], [f"{name} row {at}" for at, _ in numbered]
+    )
 
 
-def _of_objects(objects: Iterable[tuple[int, dict[str, Any]]], name: str, errors: str, report: ReadReport) -> Table:
-    found = list(objects)
-    where = [f"{name} row {number}" for number, _ in found]
-    return _checked(table_of_records([record for _, record in found], name, where), errors, report)
+def _of_objects(objects: Iterable[tuple[int, JsonObject]], name: str, errors: str, report: ReadReport) -> Table:
+    numbered = list(objects)
+    where = [f"{name} row {number}" for number, _ in numbered]
+    return _checked(table_of_records([record for _, record in numbered], name, where), errors, report)
 
 
 def _checked(table: Table, errors: str, report: ReadReport) -> Table:
@@ -386,7 +389,7 @@ def _checked(table: Table, errors: str, report: ReadReport) -> Table:
     return Table(table.name, columns, rows, table.where)
 
 
-def table_of_records(records: Iterable[dict[str, Any]], name: str, where: list[str]) -> Table:
+def table_of_records(records: Iterable[JsonObject], name: str, where: list[str]) -> Table:
     records = list(records)
     columns = tuple(dict.fromkeys(key for record in records for key in record))
     return Table(name, columns, [tuple(record.get(column) for column in columns) for record in records], where)

@@ -4,7 +4,7 @@ Text is streamed in blocks of about a megabyte, or in whole lines, so that no fi
 UTF-8 are an error that names the file and the byte; with `errors="replace"` they are replaced and counted. A line ends
 where an editor ends it, at \n, \r\n or \r, and nowhere else.
 
-Also: reading small files at once, and writing files atomically.
+Also: reading small files at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
 
 from foretext.errors import EXIT_MACHINE, UserError, counted, refuse_if
 
@@ -94,15 +93,15 @@ class ReadReport:
 
 def find_files(inputs: Sequence[str | Path]) -> list[TextFile]:
     """Files, folders (with everything below them) and globs, sorted by path, each file once."""
-    found: dict[Path, TextFile] = {}
+    by_path: dict[Path, TextFile] = {}
     for given in inputs:
         for path in _expand(given):
             file = _as_text_file(path)
             if file is not None:
-                found.setdefault(path.resolve(), file)
+                by_path.setdefault(path.resolve(), file)
             elif not Path(given).is_dir():
                 raise UserError(f"{path}: files of this kind cannot be read; give {_KNOWN}")
-    files = sorted(found.values(), key=lambda file: str(file.path))
+    files = sorted(by_path.values(), key=lambda file: str(file.path))
     if not files:
         raise UserError(f"no text files in {_listed(inputs)}; give {_KNOWN}, or a folder of them")
     if not any(file.size for file in files):
@@ -363,42 +362,3 @@ def note_replaced(notes: list[str] | None, name: str, count: int) -> None:
     """Adds a note for the user if anything was replaced."""
     if count and notes is not None:
         notes.append(f"{name}: {count:,} invalid bytes were replaced by U+FFFD")
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes atomically (temporary file in the same folder, sync, rename): a reader sees the old file or the new
-    one."""
-    try:
-        with written_aside(path) as out:
-            out.write(data)
-    except OSError as error:
-        if isinstance(error, FileNotFoundError):
-            raise UserError(f"{path}: the folder {path.parent} does not exist; create it first") from None
-        if isinstance(error, IsADirectoryError):
-            raise UserError(f"{path} is a folder; give the name of a file to write") from None
-        raise UserError(f"{path}: cannot be written ({error.strerror}); nothing was changed", EXIT_MACHINE) from None
-
-
-@contextlib.contextmanager
-def written_aside(path: Path) -> Iterator[BinaryIO]:
-    """A context manager for a temporary file that becomes `path` once it is completely written; if an error occurs,
-    nothing remains."""
-    handle, staging = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            yield out
-            out.flush()
-            os.fsync(out.fileno())
-        Path(staging).chmod(0o666 & ~umask())
-        Path(staging).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(staging).unlink()
-        raise
-
-
-def umask() -> int:
-    """The permissions that the process removes from new files."""
-    current = os.umask(0)
-    os.umask(current)
-    return current

@@ -13,15 +13,16 @@ import importlib
 import itertools
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import regex
 
 from foretext.errors import UserError, check_range, refuse_if
+from foretext.text.tokenizers.stored_form import Fields
 
 MOST_PIECES = 10_000_000
 # the token after each document unless a kind names another; the last id of a trained BPE vocabulary
@@ -131,19 +132,19 @@ class Tokenizer(ABC):
         """The content of `tokenizer.json`. Equal tokenizers give equal text, so its fingerprint identifies what the
         tokenizer does."""
         specials = sorted(self.specials, key=self.specials.__getitem__)
-        data = {"format": FORMAT, "kind": self.kind, "specials": specials} | self._data()
+        data = {"format": FORMAT, "kind": self.kind, "specials": specials, **self._data()}
         return json.dumps(data, ensure_ascii=False, sort_keys=True, separators=(",", ":")) + "\n"
 
     @abstractmethod
-    def _data(self) -> dict[str, Any]:
-        """The kind's own fields in `tokenizer.json`."""
+    def _data(self) -> Mapping[str, object]:
+        """The kind's own fields in `tokenizer.json`: `stored_form.py` lists them."""
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()
 
     @classmethod
     @abstractmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> Self:
+    def from_data(cls, data: Fields, where: str) -> Self:
         """The tokenizer from a file's fields; UserError if they are invalid."""
 
 
@@ -258,49 +259,13 @@ def in_original(offsets: Offsets, text: str, clean: str) -> Offsets:
     there."""
     if len(clean) == len(text):
         return offsets
-    places = [found.start() for found in _CHARACTER.finditer(text)] + [len(text)]
+    places = [match.start() for match in _CHARACTER.finditer(text)] + [len(text)]
     return [(places[start], places[end]) for start, end in offsets]
 
 
 def append_specials(specials: dict[str, int], names: Sequence[str], size: int) -> dict[str, int]:
     """Appends the missing special tokens from id `size` on."""
     return specials | dict(zip((name for name in dict.fromkeys(names) if name not in specials), itertools.count(size)))
-
-
-def checked_names(data: dict[str, Any], where: str) -> list[str]:
-    """The list of special tokens in a tokenizer file."""
-    names: Any = data.get("specials")
-    refuse_if(
-        not isinstance(names, list)
-        or not all(isinstance(name, str) for name in names)
-        or len(set(names)) != len(names),
-        f"{where}: field 'specials' must be a list of different names",
-    )
-    return names
-
-
-def checked_pieces(data: dict[str, Any], where: str, needed: Sequence[str] = ()) -> tuple[list[str], dict[str, int]]:
-    """The pieces of a tokenizer file, which must include the special tokens and those `needed`; and the special tokens
-    as name → id."""
-    pieces: Any = data.get("pieces")
-    refuse_if(
-        not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces),
-        f"{where}: field 'pieces' must be a list of texts, none of them empty",
-    )
-    ids = {piece: id for id, piece in enumerate(pieces)}
-    refuse_if(len(ids) != len(pieces), f"{where}: field 'pieces' contains a piece twice")
-    names = checked_names(data, where)
-    other = next((name for name in names if name not in ids), None)
-    refuse_if(other is not None, f"{where}: field 'specials' contains {other!r}, which is not among the pieces")
-    missing = [name for name in needed if name not in names]
-    refuse_if(missing, f"{where}: field 'specials' does not name {', '.join(missing)}")
-    return pieces, {name: ids[name] for name in names}
-
-
-def checked_flag(data: dict[str, Any], name: str, where: str) -> bool:
-    value: Any = data.get(name)
-    refuse_if(not isinstance(value, bool), f"{where}: field '{name}' must be true or false")
-    return value
 
 
 def special_pieces(
@@ -322,13 +287,3 @@ def written_lower(pieces: Iterable[str]) -> bool:
 
 def in_brackets(piece: str) -> bool:
     return len(piece) > 2 and (piece[0], piece[-1]) in (("[", "]"), ("<", ">"))
-
-
-def checked_pairs(data: dict[str, Any], where: str) -> list[tuple[str, str]]:
-    """The merges of a tokenizer file, each two pieces separated by a space."""
-    merges: Any = data.get("merges")
-    refuse_if(
-        not isinstance(merges, list) or not all(isinstance(m, str) and m.count(" ") == 1 for m in merges),
-        f"{where}: field 'merges' must be a list of texts with two pieces each",
-    )
-    return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]

@@ -15,7 +15,6 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import count as count_up
-from typing import Any
 
 import numpy as np
 import tiktoken
@@ -27,12 +26,11 @@ from foretext.text.tokenizers.base import (
     Tokenizer,
     WordBorders,
     append_specials,
-    checked_names,
-    checked_pairs,
     encodable,
     in_original,
     in_word,
 )
+from foretext.text.tokenizers.stored_form import ByteBPEForm, Fields, checked_names, checked_pairs
 
 # RoBERTa's own special tokens, for a trained vocabulary: `with_specials(ROBERTA_SPECIALS)`.
 ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -160,27 +158,25 @@ class ByteBPE(Tokenizer):
         specials = append_specials(self.specials, names, self.size)
         return ByteBPE(self.alphabet, self.merges, specials, self.splitter, self._core, self.places)
 
-    def _data(self) -> dict[str, Any]:
-        data = {
+    def _data(self) -> ByteBPEForm:
+        data: ByteBPEForm = {
             "splitter": {"name": self.splitter},
             "alphabet": "".join(BYTE_TO_CHAR[byte] for byte in self.alphabet),
             "merges": [f"{left} {right}" for left, right in self.merges],
         }
-        return data if self.places is None else data | {"places": list(self.places)}
+        if self.places is not None:
+            data["places"] = list(self.places)
+        return data
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> ByteBPE:
+    def from_data(cls, data: Fields, where: str) -> ByteBPE:
         splitter = data.get("splitter")
-        name: Any = splitter.get("name") if isinstance(splitter, dict) else None
-        refuse_if(
-            not isinstance(name, str) or name not in PATTERNS,
-            f"{where}: unknown splitter {name!r} for byte-bpe; update foretext",
-        )
-        written: Any = data.get("alphabet")
-        refuse_if(
-            not isinstance(written, str) or len(written) != 256 or set(written) != set(CHAR_TO_BYTE),
-            f"{where}: field 'alphabet' must contain each of the 256 bytes once",
-        )
+        name = splitter.get("name") if isinstance(splitter, dict) else None
+        if not isinstance(name, str) or name not in PATTERNS:
+            raise UserError(f"{where}: unknown splitter {name!r} for byte-bpe; update foretext")
+        written = data.get("alphabet")
+        if not isinstance(written, str) or len(written) != 256 or set(written) != set(CHAR_TO_BYTE):
+            raise UserError(f"{where}: field 'alphabet' must contain each of the 256 bytes once")
         merges = checked_pairs(data, where)
         _check_merges(merges, where)
         names = checked_names(data, where)
@@ -226,16 +222,18 @@ def _check_merges(merges: Sequence[tuple[str, str]], where: str) -> None:
         known.add(left + right)
 
 
-def _checked_places(data: dict[str, Any], count: int, size: int, where: str) -> list[int] | None:
+def _checked_places(data: Fields, count: int, size: int, where: str) -> list[int] | None:
     """The ids of the pieces of a tokenizer file, if they are not simply 0, 1, 2 …"""
     places = data.get("places")
     if places is None:
         return None
-    whole = isinstance(places, list) and all(isinstance(id, int) and not isinstance(id, bool) for id in places)
-    refuse_if(
-        not whole or len(places) != count or len(set(places)) != count or not 0 <= min(places) <= max(places) < size,
-        f"{where}: field 'places' must have {count} different ids below {size}, one per piece",
-    )
+    if (
+        not isinstance(places, list)
+        or not all(isinstance(id, int) and not isinstance(id, bool) for id in places)
+        or not len(places) == len(set(places)) == count
+        or not 0 <= min(places) <= max(places) < size
+    ):
+        raise UserError(f"{where}: field 'places' must have {count} different ids below {size}, one per piece")
     return list(places)
 
 

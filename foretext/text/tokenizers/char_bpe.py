@@ -9,22 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import tokenizers
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.tokenizers.base import (
-    END,
-    Offsets,
-    Tokenizer,
-    WordBorders,
-    append_specials,
-    checked_names,
-    checked_pairs,
-)
+from foretext.text.tokenizers.base import END, Offsets, Tokenizer, WordBorders, append_specials
 from foretext.text.tokenizers.splitters import make_splitter, standardise, words_with_spans
+from foretext.text.tokenizers.stored_form import CharBPEForm, Fields, SplitterForm, checked_names, checked_pairs
 
 WORD_END = "</w>"
 UNKNOWN = "<unk>"
@@ -93,14 +85,14 @@ class CharBPE(Tokenizer):
         for word, spans in words_with_spans(text, self._split):
             lowered = word.lower()
             known = self._cache.get(lowered)
-            found = self._encode_word(lowered) if known is None else known
-            ids += found
+            word_ids = self._encode_word(lowered) if known is None else known
+            ids += word_ids
             if word.isspace():
-                offsets += [spans[0]] * len(found)
+                offsets += [spans[0]] * len(word_ids)
                 continue
             letters = [span for letter, span in zip(word, spans) for _ in letter.lower()]
             place = 0
-            for id in found:
+            for id in word_ids:
                 length = 1 if id == self.unknown else len(self.pieces[id].removesuffix(WORD_END))
                 offsets.append((letters[place][0], letters[place + length - 1][1]))
                 place += length
@@ -127,27 +119,23 @@ class CharBPE(Tokenizer):
         specials = append_specials(self.specials, names, self.size)
         return CharBPE(self.pieces, self.merges, specials, self.splitter, version=self.splitter_version)
 
-    def _data(self) -> dict[str, Any]:
-        splitter = {"name": self.splitter}
+    def _data(self) -> CharBPEForm:
+        splitter: SplitterForm = {"name": self.splitter}
         if self.splitter_version:
             splitter["spacy"] = self.splitter_version
         merges = [f"{left} {right}" for left, right in self.merges]
         return {"splitter": splitter, "pieces": list(self.pieces), "merges": merges}
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> CharBPE:
-        pieces: Any = data.get("pieces")
-        refuse_if(
-            not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces),
-            f"{where}: field 'pieces' must be a list of texts",
-        )
+    def from_data(cls, data: Fields, where: str) -> CharBPE:
+        pieces = data.get("pieces")
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+            raise UserError(f"{where}: field 'pieces' must be a list of texts")
         merges = checked_pairs(data, where)
         _check_pieces(pieces, merges, where)
-        splitter: Any = data.get("splitter")
-        refuse_if(
-            not isinstance(splitter, dict) or not isinstance(splitter.get("name"), str),
-            f"{where}: field 'splitter' must name the word splitter",
-        )
+        splitter = data.get("splitter")
+        if not isinstance(splitter, dict) or not isinstance(splitter.get("name"), str):
+            raise UserError(f"{where}: field 'splitter' must name the word splitter")
         specials = {name: len(pieces) + number for number, name in enumerate(checked_names(data, where))}
         return cls(pieces, merges, specials, splitter["name"], version=splitter.get("spacy"), where=where)
 
@@ -157,9 +145,9 @@ class CharBPE(Tokenizer):
     ) -> CharBPE:
         pieces = sorted(ids, key=ids.__getitem__)
         _check_pieces(pieces, merges, where)
-        made = {left + right for left, right in merges}
+        merged = {left + right for left, right in merges}
         plain = len(pieces)
-        while not _is_symbol(pieces[plain - 1]) and pieces[plain - 1] not in made:
+        while not _is_symbol(pieces[plain - 1]) and pieces[plain - 1] not in merged:
             plain -= 1
         specials = {name: plain + number for number, name in enumerate(pieces[plain:])}
         return cls(pieces[:plain], merges, specials, splitter, where=where)

@@ -54,18 +54,18 @@ def _published_file(source: Path) -> Path:
     for name, merges in _MERGES_BESIDE.items():
         if (source / name).is_file() and (source / merges).is_file():
             return source / name
-    found = [path for path in sorted(source.glob("*vocab.json")) if _merges_beside(path) is not None]
-    found += [*sorted(source.glob("*vocab.txt")), *sorted(source.glob("*.model"))]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    candidates = [path for path in sorted(source.glob("*vocab.json")) if _merges_beside(path) is not None]
+    candidates += [*sorted(source.glob("*vocab.txt")), *sorted(source.glob("*.model"))]
+    if len(candidates) > 1:
+        names = ", ".join(path.name for path in candidates)
         raise UserError(f"{source}: several published vocabularies in this folder; name one of the files: {names}")
     refuse_if(
-        not found,
+        not candidates,
         f"{source}: no published vocabulary in it; it needs encoder_bpe_40000.json and vocab_40000.bpe (GPT), "
         "encoder.json and vocab.bpe (GPT-2), vocab.json and vocab.bpe or merges.txt (RoBERTa), vocab.txt (BERT) or "
         "spiece.model (ALBERT, XLNet)",
     )
-    return found[0]
+    return candidates[0]
 
 
 _MERGES_BESIDE = {"encoder_bpe_40000.json": "vocab_40000.bpe", "encoder.json": "vocab.bpe"}
@@ -199,22 +199,22 @@ def read_sentencepiece(path: Path) -> SentencePieceModel:
 
 
 def _model(data: bytes) -> SentencePieceModel:
-    found: list[tuple[str, float, int]] = []
+    pieces: list[tuple[str, float, int]] = []
     charmap: bytes | None = None
     trained = False
     for number, value in _fields(data):
         if number == _PIECE:
-            found.append(_piece(_message(value)))
-            if len(found) > MOST_PIECES:
+            pieces.append(_piece(_message(value)))
+            if len(pieces) > MOST_PIECES:
                 raise _Damaged(f"over {MOST_PIECES:,} pieces")
         elif number == _TRAINER:
             _check_trainer(_message(value))
             trained = True
         elif number == _NORMALIZER:
             charmap = _charmap(_message(value))
-    if not found or not trained or charmap is None:
-        raise _Damaged(f"it has no {'pieces' if not found else 'replacements' if trained else 'settings'}")
-    texts, scores, types = zip(*found)
+    if not pieces or not trained or charmap is None:
+        raise _Damaged(f"it has no {'pieces' if not pieces else 'replacements' if trained else 'settings'}")
+    texts, scores, types = zip(*pieces)
     if len(set(texts)) != len(texts):
         raise _Damaged("a piece occurs twice")
     if types.count(UNKNOWN) != 1:
@@ -337,11 +337,11 @@ def check_charmap(charmap: bytes) -> None:
         if here.max() >= len(units):
             raise ValueError("its replacement table points outside itself")
         nodes = here[:, None] ^ following
-        found = np.unique(nodes[(units[nodes] & 0x800000FF) == following])
-        found = found[~seen[found]]
-        seen[found] = True
-        places = found ^ steps[found]
-        _check_ends(places[(units[found] >> 8) & 1 == 1], units, texts)
+        reached = np.unique(nodes[(units[nodes] & 0x800000FF) == following])
+        reached = reached[~seen[reached]]
+        seen[reached] = True
+        places = reached ^ steps[reached]
+        _check_ends(places[(units[reached] >> 8) & 1 == 1], units, texts)
         waiting = np.concatenate([waiting, places])
 
 

@@ -123,14 +123,14 @@ def words_with_spans(text: str, split: Callable[[str], list[str]]) -> list[tuple
     fixed = ftfy.fix_text(text)
     spans = aligned(text, fixed)
     visible = [place for place, old in enumerate(fixed) for _ in DASHES.get(old, old) if not old.isspace()]
-    found: list[tuple[str, Spans]] = []
+    words: list[tuple[str, Spans]] = []
     taken, last = 0, -1
     for word in split(standardise(text)):
         count = sum(not letter.isspace() for letter in word)
         places = visible[taken : taken + count] or [max(fixed.find("\n", last + 1), last, 0)]
         taken, last = taken + count, places[-1]
-        found.append((word, [spans[place] for place in places]))
-    return found
+        words.append((word, [spans[place] for place in places]))
+    return words
 
 
 def aligned(old: str, new: str) -> Spans:

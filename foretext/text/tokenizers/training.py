@@ -77,13 +77,13 @@ def least_size(kind: str) -> int:
 
 def specials_of(kind: str) -> tuple[str, ...]:
     """The special tokens of a newly trained vocabulary of this kind."""
-    own = {
+    by_kind = {
         "wordpiece": wordpiece.SPECIALS,
         "unigram": unigram.SPECIALS,
         "words": word_vocabulary.SPECIALS,
         "word-list": word_tokenizer.SPECIALS,
     }
-    return own.get(kind, (END,))
+    return by_kind.get(kind, (END,))
 
 
 def _empty() -> UserError:
@@ -188,12 +188,12 @@ def _mark(counts: Counter[str], size: int, last: bool) -> tuple[dict[str, str], 
     The library's trainer numbers marked symbols (`</w>` after, `##` before) in the random order of a hash table, and
     breaks ties by number. With a private character instead, it has one sorted alphabet, and the result is reproducible.
     """
-    found: Counter[str] = Counter()
+    letters: Counter[str] = Counter()
     for word, count in counts.items():
         for letter in word:
             if letter < _FIRST_MARK:
-                found[letter] += count
-    common = sorted(found, key=lambda letter: (-found[letter], letter))[: size // _ALPHABET_SHARE // 2]
+                letters[letter] += count
+    common = sorted(letters, key=lambda letter: (-letters[letter], letter))[: size // _ALPHABET_SHARE // 2]
     marks = {letter: chr(ord(_FIRST_MARK) + i) for i, letter in enumerate(sorted(common))}
     if last:
         marked = {word: word[:-1] + marks.get(word[-1], word[-1]) for word in counts}

@@ -19,7 +19,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from tokenizers import models, normalizers, pre_tokenizers
@@ -30,8 +30,6 @@ from foretext.text.tokenizers.base import (
     Offsets,
     Tokenizer,
     WordBorders,
-    checked_flag,
-    checked_pieces,
     in_brackets,
     in_word,
     special_pieces,
@@ -39,6 +37,7 @@ from foretext.text.tokenizers.base import (
 )
 from foretext.text.tokenizers.published import NORMAL, USER_DEFINED, SentencePieceModel, check_charmap
 from foretext.text.tokenizers.published import UNKNOWN as UNKNOWN_TYPE
+from foretext.text.tokenizers.stored_form import Fields, UnigramForm, checked_flag, checked_pieces
 from foretext.text.tokenizers.wordpiece import Engine
 
 SPACE = "▁"
@@ -98,10 +97,10 @@ class Unigram(Tokenizer):
 
     def _numbers_before_commas(self) -> dict[int, list[int]]:
         """The replacement of each piece that ends in a digit and a comma: the number cut again, and the comma."""
-        found: dict[int, list[int]] = {}
+        replacements: dict[int, list[int]] = {}
         chosen = [id for id, piece in enumerate(self.pieces) if piece[-1] == "," and piece[-2:-1].isdigit()]
         if not chosen:
-            return found
+            return replacements
         ids = {piece: id for id, piece in enumerate(self.pieces) if id not in self._names}
         for id in chosen:
             piece = self.pieces[id]
@@ -109,8 +108,8 @@ class Unigram(Tokenizer):
             first = self.pieces[number[0]] if number else ""
             if not piece.startswith(SPACE) and first.startswith(SPACE):
                 number[:1] = [ids.get(first[1:], self._unknown)] if len(first) > 1 else []
-            found[id] = [*number, ids.get(",", self._unknown)]
-        return found
+            replacements[id] = [*number, ids.get(",", self._unknown)]
+        return replacements
 
     def encode(self, text: str) -> list[int]:
         return self._cut_numbers(self._engine.encode(text))
@@ -124,10 +123,10 @@ class Unigram(Tokenizer):
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         """`▁` stands for no character: as a piece by itself its span is empty, just before its word."""
-        found, spans = self._engine.encode_with_offsets(text)
+        engine_ids, spans = self._engine.encode_with_offsets(text)
         ids: list[int] = []
         offsets: Offsets = []
-        for id, (start, end) in zip(found, spans):
+        for id, (start, end) in zip(engine_ids, spans):
             parts = self._recut.get(id, [id])
             ids += parts
             for part in parts[:-1]:
@@ -158,7 +157,7 @@ class Unigram(Tokenizer):
             pieces, scores, specials, self.cleaning, self._names[self._unknown], self._engine if appended else None
         )
 
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> UnigramForm:
         return {
             "lower": self.cleaning.lower,
             "strip_accents": self.cleaning.strip_accents,
@@ -169,20 +168,16 @@ class Unigram(Tokenizer):
         }
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> Unigram:
+    def from_data(cls, data: Fields, where: str) -> Unigram:
         pieces, specials = checked_pieces(data, where)
-        scores: Any = data.get("scores")
-        refuse_if(
-            not isinstance(scores, list) or len(scores) != len(pieces) or not all(map(_score, scores)),
-            f"{where}: field 'scores' must be a list with one number for each piece",
-        )
-        unknown: Any = data.get("unknown")
-        refuse_if(
-            not isinstance(unknown, str) or unknown not in specials,
-            f"{where}: field 'unknown' must name one of the special tokens",
-        )
+        scores = data.get("scores")
+        if not isinstance(scores, list) or len(scores) != len(pieces) or not all(map(_score, scores)):
+            raise UserError(f"{where}: field 'scores' must be a list with one number for each piece")
+        unknown = data.get("unknown")
+        if not isinstance(unknown, str) or unknown not in specials:
+            raise UserError(f"{where}: field 'unknown' must name one of the special tokens")
         try:
-            charmap = base64.b64decode(data["charmap"], validate=True)
+            charmap = base64.b64decode(cast(str, data["charmap"]), validate=True)  # refuses what is not a text
             check_charmap(charmap)
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{where}: field 'charmap' is damaged ({error})") from None

@@ -74,19 +74,19 @@ def learn_unigram(words: Mapping[str, int], size: int, tell: Tell) -> list[tuple
     letters, runs = _runs(words, size // _ALPHABET_SHARE, tell)
     pieces, weights = _seeds(runs, letters, size * _SEEDS, tell)
     lattices = _lattices(runs, pieces, tell)
-    own = _lattices(dict.fromkeys(pieces[len(letters) :], 1), pieces, tell)
+    piece_lattices = _lattices(dict.fromkeys(pieces[len(letters) :], 1), pieces, tell)
     scores = np.log(weights) - np.log(weights.sum())
     wanted, singles = int(size * _SPARE), len(letters)
     while True:
         for _ in range(2):
             tell()
             scores, kept = _improved(lattices, scores, singles)
-            pieces, lattices, own = _only(kept, pieces, lattices, own)
+            pieces, lattices, piece_lattices = _only(kept, pieces, lattices, piece_lattices)
         if len(pieces) <= wanted:
             break
         tell()
-        kept = _missed_most(lattices, own, scores, singles, max(wanted, int(len(pieces) * _KEPT)))
-        pieces, lattices, own = _only(kept, pieces, lattices, own)
+        kept = _missed_most(lattices, piece_lattices, scores, singles, max(wanted, int(len(pieces) * _KEPT)))
+        pieces, lattices, piece_lattices = _only(kept, pieces, lattices, piece_lattices)
         scores = scores[kept]
     ranked = sorted(zip(scores[singles:].tolist(), pieces[singles:]), key=lambda entry: (-entry[0], entry[1]))
     chosen = [*zip(scores[:singles].tolist(), pieces[:singles]), *ranked[: size - singles]]
@@ -134,7 +134,7 @@ def _seeds(runs: Mapping[str, int], letters: Mapping[str, int], most: int, tell:
     A stretch is frequent only if it is frequent without its first and without its last character. So lengths are
     processed one by one, keeping for each run only the places where that still holds.
     """
-    found: list[tuple[int, str]] = []
+    candidates: list[tuple[int, str]] = []
     alive: list[_Alive] = [(run, count, range(len(run))) for run, count in runs.items()]
     for length in range(2, LONGEST_PIECE + 1):
         counts: Counter[str] = Counter()
@@ -145,9 +145,9 @@ def _seeds(runs: Mapping[str, int], letters: Mapping[str, int], most: int, tell:
                 if following == start + 1:
                     counts[run[start : start + length]] += count
         frequent = {piece: count for piece, count in counts.items() if count > 1}
-        found += [(count * length, piece) for piece, count in frequent.items()]
+        candidates += [(count * length, piece) for piece, count in frequent.items()]
         alive = _still_frequent(alive, length, frequent)
-    best = sorted(heapq.nlargest(max(0, most - len(letters)), found), key=lambda entry: entry[1])
+    best = sorted(heapq.nlargest(max(0, most - len(letters)), candidates), key=lambda entry: entry[1])
     weights = [*letters.values(), *(weight for weight, _ in best)]
     return [*letters, *(piece for _, piece in best)], np.array(weights, dtype=np.float64)
 
@@ -165,17 +165,17 @@ def _still_frequent(alive: list[_Alive], length: int, frequent: Mapping[str, int
 
 def _lattices(runs: Mapping[str, int], pieces: Sequence[str], tell: Tell) -> list[_Runs]:
     ids = {piece: id for id, piece in enumerate(pieces)}
-    made = []
-    for length, own in groupby(sorted(runs, key=len), key=len):
+    lattices = []
+    for length, group in groupby(sorted(runs, key=len), key=len):
         tell()
-        texts = list(own)
+        texts = list(group)
         stretches = [
             (end - size, end) for end in range(1, length + 1) for size in range(1, min(end, LONGEST_PIECE) + 1)
         ]
         rows = [[ids.get(text[start:end], -1) for start, end in stretches] for text in texts]
         counts = np.array([runs[text] for text in texts], dtype=np.float64)
-        made.append(_Runs(length, counts, np.array(rows, dtype=np.int32)))
-    return made
+        lattices.append(_Runs(length, counts, np.array(rows, dtype=np.int32)))
+    return lattices
 
 
 # -- expectation and maximisation --------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ def _log_sum(ways: np.ndarray) -> np.ndarray:
 
 
 def _missed_most(
-    lattices: Sequence[_Runs], own: Sequence[_Runs], scores: np.ndarray, singles: int, most: int
+    lattices: Sequence[_Runs], piece_lattices: Sequence[_Runs], scores: np.ndarray, singles: int, most: int
 ) -> np.ndarray:
     """The `most` pieces to keep: those whose removal would lower the text's probability the most.
 
@@ -237,7 +237,7 @@ def _missed_most(
             used += np.bincount(ids, weights=runs.counts_N[rows], minlength=len(scores))
     total = used.sum()
     loss = np.full(len(scores), -np.inf)
-    for runs in own:
+    for runs in piece_lattices:
         ids_N = runs.ids_NS[:, -1]  # the last stretch is the whole run, which is a piece
         times = np.maximum(used[ids_N], 1e-12)
         parts, instead = np.zeros((2, len(ids_N)))
@@ -277,16 +277,16 @@ def _best_cut(runs: _Runs, scores: np.ndarray, whole: bool) -> Iterator[tuple[np
 
 
 def _only(
-    kept: np.ndarray, pieces: Sequence[str], lattices: Sequence[_Runs], own: Sequence[_Runs]
+    kept: np.ndarray, pieces: Sequence[str], lattices: Sequence[_Runs], piece_lattices: Sequence[_Runs]
 ) -> tuple[list[str], list[_Runs], list[_Runs]]:
     """Pieces and lattices restricted to the kept pieces, renumbered."""
     if kept.all():
-        return list(pieces), list(lattices), list(own)
+        return list(pieces), list(lattices), list(piece_lattices)
     new = np.full(len(kept) + 1, -1, dtype=np.int32)  # -1 stays -1
     new[:-1][kept] = np.arange(kept.sum(), dtype=np.int32)
     left = [_Runs(runs.length, runs.counts_N, new[runs.ids_NS]) for runs in lattices]
     mine = []
-    for runs in own:
+    for runs in piece_lattices:
         rows = new[runs.ids_NS[:, -1]] >= 0
         if rows.any():
             mine.append(_Runs(runs.length, runs.counts_N[rows], new[runs.ids_NS[rows]]))

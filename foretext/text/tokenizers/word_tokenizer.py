@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.tokenizers.base import END, Offsets, Tokenizer, checked_pieces, special_pieces
+from foretext.text.tokenizers.base import END, Offsets, Tokenizer, special_pieces
 from foretext.text.tokenizers.splitters import WORD_OR_CHARACTER
+from foretext.text.tokenizers.stored_form import Fields, WordListForm, checked_pieces
 from foretext.text.words.word_list import WordList
 
 UNKNOWN = "<unk>"
@@ -67,21 +67,19 @@ class WordTokenizer(Tokenizer):
     def _json(self) -> str:  # a large string, needed repeatedly
         return super().to_json()
 
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> WordListForm:
         return {"pieces": list(self.pieces), "targets": None if self.targets is None else list(self.targets.words)}
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> WordTokenizer:
+    def from_data(cls, data: Fields, where: str) -> WordTokenizer:
         pieces, specials = checked_pieces(data, where, SPECIALS)
         targets = data.get("targets")
         return cls(pieces, specials, None if targets is None else _checked_targets(targets, where))
 
 
-def _checked_targets(words: Any, where: str) -> WordList:
-    refuse_if(
-        not isinstance(words, list) or not all(isinstance(word, str) for word in words),
-        f"{where}: field 'targets' must be a list of words",
-    )
+def _checked_targets(words: object, where: str) -> WordList:
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise UserError(f"{where}: field 'targets' must be a list of words")
     refuse_if(len(set(words)) != len(words), f"{where}: field 'targets' contains a word twice")
     return WordList(tuple(words))
 
@@ -99,5 +97,5 @@ def words_of(text: str) -> list[str]:
 
 def _words(text: str) -> list[tuple[str, int, int]]:
     """The words of a text and their offsets; a line break is not a word."""
-    found = ((match.group(), match.start(), match.end()) for match in WORD_OR_CHARACTER.finditer(text))
-    return [one for one in found if not one[0].isspace()]
+    matches = WORD_OR_CHARACTER.finditer(text)
+    return [(match.group(), match.start(), match.end()) for match in matches if not match.group().isspace()]

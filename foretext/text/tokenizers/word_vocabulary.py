@@ -30,11 +30,10 @@ from foretext.text.tokenizers.base import (
     Offsets,
     Tokenizer,
     TokenizerConfig,
-    checked_flag,
-    checked_pieces,
     encodable,
     special_pieces,
 )
+from foretext.text.tokenizers.stored_form import Fields, WordsForm, checked_flag, checked_pieces
 from foretext.text.tokenizers.wordpiece import LONGEST_WORD, Engine, basic_splitter, bert_normalizer, readable
 from foretext.text.words.characters import BEGIN, END
 from foretext.text.words.splitting import split_with_places, split_words
@@ -84,8 +83,8 @@ class Words(Tokenizer):
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         if self.split == "contractions":
             return [self.encode_array(text) for text in texts]
-        found = map(self._numbered, texts, self._engine.encode_many(texts))
-        return [np.array(ids, dtype=np.uint32) for ids in found]
+        numbered = map(self._numbered, texts, self._engine.encode_many(texts))
+        return [np.array(ids, dtype=np.uint32) for ids in numbered]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         if self.split == "contractions":
@@ -133,11 +132,11 @@ class Words(Tokenizer):
             return self
         return Words(*special_pieces(self.pieces, self.specials, names), self.lower, self.split)
 
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> WordsForm:
         return {"lower": self.lower, "pieces": list(self.pieces), "split": self.split}
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> Words:
+    def from_data(cls, data: Fields, where: str) -> Words:
         pieces, specials = checked_pieces(data, where, SPECIALS)
         split: Any = data.get("split")
         refuse_if(split not in SPLITS, f"{where}: field 'split' must be one of {', '.join(SPLITS)}")
@@ -154,13 +153,13 @@ def learn_words(sample: Sequence[str], config: TokenizerConfig, progress: Callab
     """At most `config.size` ids, special tokens included: the most frequent words of a sample that occur at least
     `config.least` times; ties in alphabetical order."""
     counts = counted_words(sample, basic_splitter(config.lower), progress)
-    found = WordList.of_counts(counts, config.size - len(SPECIALS), config.least).words
-    if not found:  # for example Thai, which has no spaces
+    words = WordList.of_counts(counts, config.size - len(SPECIALS), config.least).words
+    if not words:  # for example Thai, which has no spaces
         raise UserError(
             f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
             "or use --set tokenizer.kind=unigram"
         )
-    return words_of(found, config.lower)
+    return words_of(words, config.lower)
 
 
 def count_words(
@@ -178,11 +177,11 @@ def count_words(
         while len(counts) > MOST_COUNTED:
             forgotten += 1
             counts = Counter({word: count for word, count in counts.items() if count > forgotten})
-    found = WordList.of_counts(counts, size - len(SPECIALS), least).words
-    if len(found) < LEAST_WORDS:
+    words = WordList.of_counts(counts, size - len(SPECIALS), least).words
+    if len(words) < LEAST_WORDS:
         raise UserError(
-            f"the text has {len(found)} words that occur at least {least} times, of {sum(counts.values()):,} in all; "
+            f"the text has {len(words)} words that occur at least {least} times, of {sum(counts.values()):,} in all; "
             "give more text, or --set tokenizer.least=1"
         )
     progress("counting words", 1, 1)
-    return words_of(found, lower=True, split="contractions")
+    return words_of(words, lower=True, split="contractions")

@@ -20,7 +20,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import regex
@@ -31,13 +30,12 @@ from foretext.text.tokenizers.base import (
     Offsets,
     Tokenizer,
     WordBorders,
-    checked_flag,
-    checked_pieces,
     encodable,
     in_original,
     special_pieces,
     written_lower,
 )
+from foretext.text.tokenizers.stored_form import Fields, WordPieceForm, checked_flag, checked_pieces
 
 STRETCH = 100_000  # characters at a time, plus the rest up to the next word
 _BORDER = re.compile(r"(?<=[ \n])(?=\w)")
@@ -67,8 +65,8 @@ class Engine:
         """The ids of each text. The library uses all cores, unless TOKENIZERS_PARALLELISM says otherwise."""
         cut = [[part for _, part in stretches(encodable(text))] for text in texts]
         every = [part for parts in cut for part in parts]
-        found = iter(self._pipeline.encode_batch_fast(every, add_special_tokens=False))
-        return [[id for _ in parts for id in next(found).ids] for parts in cut]
+        encodings = iter(self._pipeline.encode_batch_fast(every, add_special_tokens=False))
+        return [[id for _ in parts for id in next(encodings).ids] for parts in cut]
 
     def encode_with_offsets(self, text: str) -> tuple[list[int], Offsets]:
         clean = encodable(text)
@@ -76,9 +74,9 @@ class Engine:
         offsets: Offsets = []
         for start, part in stretches(clean):
             skip = next(_DROPPED.finditer(part)).end()
-            found = self._pipeline.encode(part[skip:], add_special_tokens=False)
-            ids += found.ids
-            offsets += [(start + skip + first, start + skip + last) for first, last in found.offsets]
+            encoding = self._pipeline.encode(part[skip:], add_special_tokens=False)
+            ids += encoding.ids
+            offsets += [(start + skip + first, start + skip + last) for first, last in encoding.offsets]
         return ids, in_original(_tidied(offsets, clean), text, clean)
 
 
@@ -172,11 +170,11 @@ class WordPiece(Tokenizer):
         appended = len(pieces) - len(self.pieces) == len(specials) - len(self.specials)
         return WordPiece(pieces, specials, self.lower, self._engine if appended else None)
 
-    def _data(self) -> dict[str, Any]:
+    def _data(self) -> WordPieceForm:
         return {"lower": self.lower, "pieces": list(self.pieces)}
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], where: str) -> WordPiece:
+    def from_data(cls, data: Fields, where: str) -> WordPiece:
         pieces, specials = checked_pieces(data, where, SPECIALS)
         return cls(pieces, specials, checked_flag(data, "lower", where))
 

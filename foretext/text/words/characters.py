@@ -41,9 +41,9 @@ def word_characters(words: Sequence[str], length: int = WORD_LENGTH, borders: bo
     ids[rows, columns] = np.frombuffer(b"".join(encoded), dtype=np.uint8).astype(np.int64) + FIRST_BYTE
     ids[np.arange(len(encoded)), sizes + 1] = END_WORD
     for text, character in ((BEGIN, BEGIN_SENTENCE), (END, END_SENTENCE)):
-        found = [row for row, word in enumerate(words) if borders and word == text]
-        if found:
-            ids[found] = border_characters(character, length)
+        border_rows = [row for row, word in enumerate(words) if borders and word == text]
+        if border_rows:
+            ids[border_rows] = border_characters(character, length)
     return ids
 
 

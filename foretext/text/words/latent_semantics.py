@@ -61,12 +61,12 @@ class Lsa:
 
     def read(self, documents: Sequence[np.ndarray]) -> np.ndarray:
         """float32 [documents, dimensions], each of unit length; zeros where nothing of a document is known."""
-        found = np.zeros((len(documents), self.dimensions), dtype=np.float32)
+        vectors = np.zeros((len(documents), self.dimensions), dtype=np.float32)
         for first, block in _blocks(documents):
             table = _table(block, self.vocabulary, self.idf, self.pairs)
-            found[first : first + len(block)] = table @ self.components
-        norms = np.sqrt(np.einsum("nk,nk->n", found, found))
-        return found / np.where(norms > 0, norms, 1.0).astype(np.float32)[:, None]
+            vectors[first : first + len(block)] = table @ self.components
+        norms = np.sqrt(np.einsum("nk,nk->n", vectors, vectors))
+        return vectors / np.where(norms > 0, norms, 1.0).astype(np.float32)[:, None]
 
 
 def learn_lsa(
@@ -138,13 +138,13 @@ def _document_counts(
         )  # each pair once
     single_V[list(ignored)] = 0
     frequent_V = single_V >= LEAST_PAIR  # no pair occurs in more documents than its words
-    found = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
+    per_block = [(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))]
     for _, block in _blocks(documents):
         codes, of = _pairs_of(*_flat(block), vocabulary, frequent_V)
         if len(codes):
-            found.append(_documents_of(codes, of))
+            per_block.append(_documents_of(codes, of))
     single_V[single_V < LEAST_SINGLE] = 0
-    codes, of_block = map(np.concatenate, zip(*found))
+    codes, of_block = map(np.concatenate, zip(*per_block))
     values, numbers = np.unique(codes, return_inverse=True)
     counts = np.bincount(numbers, weights=of_block).astype(np.int64)
     enough = counts >= LEAST_PAIR
@@ -253,7 +253,7 @@ def first_words(matrix_VD: np.ndarray, documents: Sequence[np.ndarray], decay: f
 
 def joined(documents: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """All ids in one array, and the length of each document."""
-    lengths = np.fromiter((len(one) for one in documents), dtype=np.int64, count=len(documents))
+    lengths = np.fromiter((len(document) for document in documents), dtype=np.int64, count=len(documents))
     flat = np.concatenate(list(documents)).astype(np.int64) if len(documents) else np.zeros(0, dtype=np.int64)
     return flat, lengths
 

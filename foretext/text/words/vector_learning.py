@@ -56,10 +56,10 @@ def whole_text(splits: Sequence[TokenShards]) -> TokenShards:
 
 def id_counts(text: TokenShards, size: int) -> np.ndarray:
     """How often each id occurs, int64 [size]."""
-    found = np.zeros(size, dtype=np.int64)
+    counts = np.zeros(size, dtype=np.int64)
     for start in range(0, len(text), COUNTED):
-        found += np.bincount(text.window(start, min(COUNTED, len(text) - start)), minlength=size)
-    return found
+        counts += np.bincount(text.window(start, min(COUNTED, len(text) - start)), minlength=size)
+    return counts
 
 
 class VectorLearning:
@@ -178,11 +178,11 @@ class VectorLearning:
     def _write(self, start: int, length: int, name: str) -> list[_Part]:
         ids = self.text.window(start, length)
         parts = []
-        for thread, own in enumerate(np.array_split(ids, self.threads)):
+        for thread, share in enumerate(np.array_split(ids, self.threads)):
             path = self.folder / f"{name}.{thread}"
             # gensim would lose a line that ends at the end of the file when its buffer is full.
-            path.write_bytes(b" ".join(map(self._written.__getitem__, own.tolist())) + b"\n")
-            parts.append(_Part(path, int(self._known_V[own].sum()), int((own != self.end).sum())))
+            path.write_bytes(b" ".join(map(self._written.__getitem__, share.tolist())) + b"\n")
+            parts.append(_Part(path, int(self._known_V[share].sum()), int((share != self.end).sum())))
         return parts
 
     def speed(self) -> float:

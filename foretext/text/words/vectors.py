@@ -59,15 +59,15 @@ class WordVectors:
     def lookup(self, words: Iterable[str]) -> np.ndarray:
         """The number of each word, as written or in lower case; UNKNOWN (−1) if both are missing."""
         ids = self.ids
-        found = (ids[word] if word in ids else ids.get(word.lower(), UNKNOWN) for word in words)
-        return np.fromiter(found, dtype=np.int64)
+        numbers = (ids[word] if word in ids else ids.get(word.lower(), UNKNOWN) for word in words)
+        return np.fromiter(numbers, dtype=np.int64)
 
     def rows(self, words: Iterable[str]) -> np.ndarray:
         """The vector of each word, [words, width]; zeros for unknown words."""
         numbers = self.lookup(words)
-        found = np.zeros((len(numbers), self.width), dtype=np.float32)
-        found[numbers != UNKNOWN] = self.matrix[numbers[numbers != UNKNOWN]]
-        return found
+        vectors = np.zeros((len(numbers), self.width), dtype=np.float32)
+        vectors[numbers != UNKNOWN] = self.matrix[numbers[numbers != UNKNOWN]]
+        return vectors
 
     def chosen(self, wanted: frozenset[str] | None, first: int) -> WordVectors:
         """A selection, with the rules of `read_vectors`."""

@@ -69,18 +69,18 @@ def with_vectors(tokenizer: Tokenizer, path: str | Path | WordVectors, size: int
         raise UserError(
             f"--vectors are for words, but tokenizer.kind={tokenizer.kind} has pieces; leave one of them out"
         )
-    own = set(tokenizer.pieces).difference(tokenizer.specials)
-    wanted = {word for piece in own for word in (piece, looked_up_as(piece))}
+    pieces = set(tokenizer.pieces).difference(tokenizer.specials)
+    wanted = {word for piece in pieces for word in (piece, looked_up_as(piece))}
     vectors = read_vectors(path, only=wanted, first=size if size > tokenizer.size else 0)
     grown = _grown(tokenizer, vectors, size)
     matrix = np.zeros((grown.size, vectors.width), dtype=np.float32)
     forms = WordForms(grown, 1)
-    found: dict[int, int] = {}  # the row of a form → the number of its vector
+    vector_of_row: dict[int, int] = {}  # the row of a form → the number of its vector
     for id, piece in enumerate(grown.pieces):
-        known = [int(one) for one in vectors.lookup([looked_up_as(piece), piece]) if one >= 0]
+        known = [int(number) for number in vectors.lookup([looked_up_as(piece), piece]) if number >= 0]
         if known and piece not in grown.specials:
-            found.setdefault(forms.row(id), known[0])
-    matrix[list(found)] = vectors.matrix[list(found.values())]
+            vector_of_row.setdefault(forms.row(id), known[0])
+    matrix[list(vector_of_row)] = vectors.matrix[list(vector_of_row.values())]
     return grown, matrix
 
 

@@ -37,12 +37,12 @@ def plain_words(line: str) -> list[str]:
 
 def marked_words(line: str) -> list[str]:
     """Marked words, which `marked_text` joins again."""
-    found: list[str] = []
+    words: list[str] = []
     end = 0
     for match in WORD_OR_CHARACTER.finditer(line.strip().replace(JOINED, "■")):
-        found.append(JOINED + match.group() if found and match.start() == end else match.group())
+        words.append(JOINED + match.group() if words and match.start() == end else match.group())
         end = match.end()
-    return found
+    return words
 
 
 def marked_text(words: Iterable[str]) -> str:
@@ -96,8 +96,8 @@ class WordList:
     def decode(self, ids: Iterable[int]) -> list[str]:
         """The words; unknown ones as `<unk>`, start and end as nothing."""
         shown = {START: None, END: None, UNKNOWN: "<unk>"}
-        found = (shown[id] if id < FIRST_WORD else self.words[id - FIRST_WORD] for id in ids)
-        return [word for word in found if word is not None]
+        words = (shown[id] if id < FIRST_WORD else self.words[id - FIRST_WORD] for id in ids)
+        return [word for word in words if word is not None]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,8 @@ from torch import Tensor
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError, refuse_if
-from foretext.nn.trunk import Trunk, carried_rows
+from foretext.nn.trunk import Trunk
+from foretext.nn.weights import carried_rows
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
@@ -91,7 +92,7 @@ def pretrain(request: PretrainRequest, reporter: Reporter | None = None, stoppin
             reporter.note(WORDS_FIRST)
             forget_tokens(_begun_for(run, words, reporter, stopping))
         try:
-            prepare = prepare_pairs if system.reads == "pairs" else prepare_text
+            prepare = prepare_pairs if system.learns_from == "pairs" else prepare_text
             prepare(setup, writer)
             if system.learn is not None:
                 learn(setup, writer, torch.get_num_threads())
@@ -115,7 +116,7 @@ def _begun_for(run: RunDirectory, words: PretrainRequest, reporter: Reporter, st
 
 def _onward(run: RunDirectory) -> str:
     """The command that continues training from a run on more of what its system reads."""
-    pairs = system_named(read_config(run).run.system).reads == "pairs"
+    pairs = system_named(read_config(run).run.system).learns_from == "pairs"
     text = "--source FILE --target FILE" if pairs else "TEXT"
     return f"pretrain {text} --from {run.path} --out ANOTHER"
 

@@ -119,7 +119,7 @@ def _new_config(request: PretrainRequest, budget: Budget) -> PretrainConfig:
         data=data,
     )
     config = _with_sets(defaults, request.sets)
-    if system.reads == "pairs":
+    if system.learns_from == "pairs":
         settings: Any = config.objective  # for a system that reads pairs: it says which words it can read
         settings.check_vocabulary(config.tokenizer.kind, config.tokenizer.size, system.name)
     return config
@@ -198,12 +198,12 @@ def _resumed_config(request: PretrainRequest, run: RunDirectory, note: Callable[
 def _check_named(request: PretrainRequest, system: System) -> None:
     """Checks that the system's input is named, and nothing that it cannot read."""
     refuse_if(
-        system.reads == "rows",
+        system.learns_from == "rows",
         f"{system.name} is not pre-trained: it learns a task from labelled rows and unlabelled text together; use "
         f"foretext finetune FILE --system {system.name} --task … --unlabelled TEXT",
     )
     pairs = {"--source": request.source, "--target": request.target}
-    if system.reads == "pairs":
+    if system.learns_from == "pairs":
         _check_pairs_named(request, system, pairs | {"--vectors": request.vectors})
         return
     if system.learn is not None:

@@ -27,7 +27,8 @@ from foretext.runs.run_config import POSITION, DataConfig, PretrainConfig, read_
 from foretext.systems import system_named
 from foretext.systems.base import System, TokenizerConfig
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.text.corpus.shards import Sharding, ShardManifest, read_manifest, write_documents, write_shards
+from foretext.text.corpus.shard_writing import Sharding, write_documents, write_shards
+from foretext.text.corpus.shards import ShardManifest, read_manifest
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.training import least_size, specials_of, train_tokenizer
 from foretext.text.tokenizers.unigram import UNKNOWN

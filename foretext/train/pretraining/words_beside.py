@@ -37,7 +37,7 @@ LEAST_TEXT = 200_000  # characters; with less text, vectors add nothing to n-gra
 def words_request(request: PretrainRequest, config: PretrainConfig, run: RunDirectory) -> PretrainRequest | None:
     """The request that learns the vectors. None: they exist already, are not wanted, or the text is too short."""
     system, folder = system_named(config.run.system), RunDirectory(run.path / WORDS)
-    if system.reads != "text" or system.learn is not None or run.has(POSITION):
+    if system.learns_from != "text" or system.learn is not None or run.has(POSITION):
         return None
     begun = request.resume and folder.has("config.toml") and _same_text(folder, config)
     if begun and is_finished(folder):

@@ -177,7 +177,7 @@ def test_a_model_that_is_not_masked_fills_no_blanks(system: str) -> None:
         with refused(system, what, ", ".join(MASKING), " xlnet") as raised:
             ask(base_model(system))
         assert ("foretext generate" in str(raised.value)) == (
-            system in BY_GRADIENTS and SYSTEMS[system].reads == "text"
+            system in BY_GRADIENTS and SYSTEMS[system].learns_from == "text"
         )
 
 

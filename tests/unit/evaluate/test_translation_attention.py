@@ -14,7 +14,7 @@ from translation_under_test import EMBEDDING, TARGETS, WORDS, translating_model
 
 from foretext.evaluate.translation import TranslationAttention
 from foretext.language_model import LanguageModel
-from foretext.objectives.translation import TranslationSettings
+from foretext.objectives.parallel_text import TranslationSettings
 
 TEXTS = ["the dog sees a cat.", "the dog", "A zebra eats the dog, the dog eats.", "cat"]
 GIVEN = ["Der Hund sieht die Katze.", "Hund", "Ein Hund, die Katze.", "die Katze sieht, sieht, sieht die Katze."]

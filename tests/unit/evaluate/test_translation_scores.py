@@ -13,7 +13,8 @@ from torch import Tensor
 
 from foretext.evaluate.translation import score_translations, translations
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.objectives.translation import Pair, TranslationObjective, TranslationSettings
+from foretext.objectives.parallel_text import Pair, TranslationSettings
+from foretext.objectives.translation import TranslationObjective
 from foretext.text.tokenizers.word_tokenizer import word_tokenizer
 from foretext.text.words.word_list import END, START, WordList, marked_text, marked_words
 

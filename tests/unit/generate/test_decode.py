@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
 from foretext.generate.sampling import Sampling, choose, generate_ids, generate_text, stop_at, text_pieces
-from foretext.nn.transformer.transformer import TransformerConfig
+from foretext.nn.transformer.block import TransformerConfig
 from foretext.nn.trunk import Trunk
 from foretext.runs.model import SavedModel
 from foretext.runs.run_config import ModelSections, RunConfig

@@ -10,10 +10,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from foretext.interop.hub import shapes_of
+from foretext.interop.hub_names import HubNames
+from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tensors import FolderTensors, by_their_names, parts_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts
-from foretext.systems.hub_names import HubNames
 from foretext.tasks.files.rows import KINDS
 from foretext.tasks.heads.supervised import SupervisedTask
 from foretext.text.tokenizers.base import Tokenizer
@@ -21,7 +22,7 @@ from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS, byte_bpe_from_me
 from foretext.text.tokenizers.unigram import XLNET_SPECIALS, Cleaning, unigram_from_pieces
 from foretext.text.tokenizers.wordpiece import wordpiece_from_pieces
 
-EXCHANGED = [name for name, system in SYSTEMS.items() if system.hub is not None]
+EXCHANGED = list(TABLES)
 
 
 def tokenizer_of(name: str) -> Tokenizer:
@@ -36,9 +37,8 @@ def tokenizer_of(name: str) -> Tokenizer:
 
 def parts_under_test(name: str) -> tuple[Any, HubNames, Any]:
     system = SYSTEMS[name]
-    assert system.hub is not None
     shape: Any = system.sizes["tiny"].model
-    return system, system.hub, replace(shape, vocabulary=tokenizer_of(name).size, layers=2, width=24, heads=3)
+    return system, TABLES[name], replace(shape, vocabulary=tokenizer_of(name).size, layers=2, width=24, heads=3)
 
 
 @pytest.mark.parametrize("name", EXCHANGED)
@@ -71,8 +71,7 @@ def test_every_key_has_a_field(name: str) -> None:
 
 @pytest.mark.parametrize("name", EXCHANGED)
 def test_heads_name_what_a_task_has(name: str) -> None:
-    names = SYSTEMS[name].hub
-    assert names is not None
+    names = TABLES[name]
     assert names.heads.keys() <= {*KINDS, "tagging", "span"}
     for kind, head in names.heads.items():
         if kind in ("tagging", "span"):
@@ -81,7 +80,7 @@ def test_heads_name_what_a_task_has(name: str) -> None:
         own = SupervisedTask(kind, 3, 8, 0.0, 0.0, hidden=head.hidden).state_dict().keys()
         folded = set() if not names.last_bias or kind == "choice" else {"head.bias"}
         assert head.names.keys() == own - folded, kind
-        assert head.pooling in ("extract", "mean", "pooler") and head.reads
+        assert head.pooling in ("extract", "mean", "pooler") and head.state
 
 
 @pytest.mark.parametrize("name", EXCHANGED)

@@ -14,8 +14,9 @@ from tolerance import close, terms_of
 
 from foretext.batch import Batch
 from foretext.errors import UserError
+from foretext.nn.transformer.block import TransformerConfig
 from foretext.nn.transformer.queries import rotated, rotation
-from foretext.nn.transformer.transformer import Transformer, TransformerConfig
+from foretext.nn.transformer.transformer import Transformer
 
 THERE = terms_of(2 * (5 * 32 + 2 * 24 + 128))  # of each of two layers: norms and projections, keys, inner states
 CHOICES: dict[str, dict[str, object]] = {

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn import fused, packing
+from foretext.nn import fused, packed_attention
 from foretext.nn.fused import add_dropped, keep_mask
-from foretext.nn.packing import Groups, attend
+from foretext.nn.packed_attention import attend
+from foretext.nn.packing import Groups
 
 SHAPES = [(2, 3, 1, 8), (1, 1, 5, 4), (3, 2, 128, 8), (2, 4, 129, 8), (5, 2, 300, 16), (9, 4, 64, 8)]
 
@@ -50,10 +51,10 @@ def cases() -> list[tuple[Groups, int, int]]:
 def test_dropped_attention_is_the_plain_formula(
     groups: Groups, heads: int, width: int, strip: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packing, "STRIP", strip)
-    monkeypatch.setattr(packing, "BLOCK", block)
+    monkeypatch.setattr(packed_attention, "STRIP", strip)
+    monkeypatch.setattr(packed_attention, "BLOCK", block)
     whole = [keep_mask((rows, heads, length, length), 0.3) for _, rows, length in groups]
-    places = list(packing._blocks(groups, heads, True, (None,) * len(groups)))
+    places = list(packed_attention._blocks(groups, heads, True, (None,) * len(groups)))
     asked: list[torch.Size] = []
 
     def recorded(size: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
@@ -65,7 +66,7 @@ def test_dropped_attention_is_the_plain_formula(
         row = (first - groups[number][0]) // length
         return whole[number][row : row + rows, :, block.strip, block.keys].flatten(0, 1).clone()
 
-    monkeypatch.setattr(packing, "keep_mask", recorded)
+    monkeypatch.setattr(packed_attention, "keep_mask", recorded)
     qkv = torch.randn(ends(groups), 3, heads, width, requires_grad=True)
     weight = torch.randn(ends(groups), heads, width)
     result = attend(qkv, groups, 0.3)

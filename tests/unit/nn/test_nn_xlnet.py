@@ -14,7 +14,8 @@ from torch import Tensor
 
 from foretext.batch import IGNORE, Batch
 from foretext.nn.relative.relative_attention import RelativeAttention, distances, sinusoids
-from foretext.nn.relative.xlnet import Asked, OrderedBatch, XLNet, XLNetConfig, asked_mix
+from foretext.nn.relative.sights import OrderedBatch, QueryStream
+from foretext.nn.relative.xlnet import XLNet, XLNetConfig, query_mix
 from foretext.objectives.permutation import left_to_right
 
 LENGTH = 9
@@ -141,7 +142,7 @@ def test_queries_at_chosen_places_are_those_of_all_places(with_segments: bool) -
     other = torch.rand(rows, length, keys) < 0.5 if with_segments else None
     places = torch.tensor([[4, 0, 5], [1, 2, 0]])
     at = torch.arange(rows)[:, None], places
-    given = Asked(
+    given = QueryStream(
         slice(0, 6),
         None,
         places,
@@ -150,7 +151,7 @@ def test_queries_at_chosen_places_are_those_of_all_places(with_segments: bool) -
         None if other is None else other[at],
     )
     expected = attention.mix(q, k, v, far, hidden, other)[at]
-    found = asked_mix(attention, q[at], k, v, far, given)
+    found = query_mix(attention, q[at], k, v, far, given)
     there = terms_of(3 * width, keys, keys)  # scores of content, place and segment, the softmax's sum, the mixture
     close(found, expected, terms=there)
     inputs = [

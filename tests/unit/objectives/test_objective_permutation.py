@@ -15,7 +15,7 @@ from systems_under_test import TINY, masks_drawn, tokenizer_of, trunk_of, window
 from tolerance import close, terms_of
 
 from foretext.batch import IGNORE
-from foretext.nn.relative.xlnet import OrderedBatch
+from foretext.nn.relative.sights import OrderedBatch
 from foretext.objectives.base import Draw
 from foretext.objectives.permutation import (
     PermutationConfig,

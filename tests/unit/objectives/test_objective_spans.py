@@ -13,7 +13,8 @@ from complaints import refused
 
 from foretext.objectives.spans import Span, SpanPairs
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
+from foretext.text.corpus.shard_writing import Sharding, write_shards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import END, KINDS, Tokenizer, TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import ByteBPE
 from foretext.text.tokenizers.training import train_tokenizer

@@ -17,20 +17,19 @@ from translation_under_test import TranslationModel
 
 from foretext.batch import IGNORE, Batch
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
-from foretext.objectives.translation import (
-    NAME,
+from foretext.objectives.parallel_text import (
     Pair,
     ParallelText,
     ShardedPairs,
-    TranslationObjective,
     TranslationSettings,
     count_words,
     encoded_pair,
     length_order,
     pair_ids,
-    words_before,
 )
-from foretext.text.corpus.shards import Sharding, TokenShards, write_documents
+from foretext.objectives.translation import NAME, TranslationObjective, words_before
+from foretext.text.corpus.shard_writing import Sharding, write_documents
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.corpus.text_files import ReadReport
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer, word_tokenizer
 from foretext.text.words.word_list import END, FIRST_WORD, START, UNKNOWN, WordList
@@ -232,7 +231,7 @@ def test_from_files_to_pairs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("counted", [1 << 20, 7], ids=["at once", "in parts"])
 def test_pairs_go_through_shards(tmp_path: Path, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("foretext.objectives.translation.COUNTED", counted)
+    monkeypatch.setattr("foretext.objectives.parallel_text.COUNTED", counted)
     source, target, glove = files(tmp_path)
     text = ParallelText(source, target, SETTINGS)
     read = list(text.pairs()) * 5  # copies are on one side

@@ -11,9 +11,10 @@ from complaints import refused
 from systems_under_test import TINY, tokenizer_of, trunk_of
 
 from foretext.batch import IGNORE
-from foretext.nn.relative.xlnet import OrderedBatch
+from foretext.nn.relative.sights import OrderedBatch
 from foretext.objectives.base import Draw
-from foretext.objectives.permutation import PairedWindows, PermutationConfig, PermutationObjective
+from foretext.objectives.paired_windows import PairedWindows
+from foretext.objectives.permutation import PermutationConfig, PermutationObjective
 from foretext.text.order import TwoWayOrder
 
 SEPARATOR, SPEAKER = 1001, 1000

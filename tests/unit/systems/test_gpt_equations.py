@@ -19,7 +19,7 @@ from tolerance import close, doubles, terms_of
 from foretext.api import LanguageModel, TaskModel
 from foretext.batch import Batch
 from foretext.evaluate.attention_page import attention_page
-from foretext.objectives.base import CausalObjective
+from foretext.objectives.causal import CausalObjective
 from foretext.runs.model import encode
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.layouts.base import DELIMITER, EXTRACT, START

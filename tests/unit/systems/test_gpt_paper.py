@@ -10,7 +10,7 @@ from systems_under_test import SHAPE, TERMS, examples, trunk_of, windows
 from tolerance import close, doubles, terms_of
 from torch import Tensor
 
-from foretext.objectives.base import CausalObjective
+from foretext.objectives.causal import CausalObjective
 from foretext.systems import SYSTEMS
 from foretext.tasks.heads.supervised import SupervisedTask
 

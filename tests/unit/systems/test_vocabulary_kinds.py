@@ -35,7 +35,7 @@ def test_objective_and_layout_work(name: str, kind: str) -> None:
     shape = replace(TINY[name], vocabulary=tokenizer.size)
     ids = np.array(tokenizer.encode(TEXTS[0])[:8], dtype=np.int64)
     # A translation has two vocabularies, which one text does not give; rows are no text; static vectors score none.
-    if system.reads == "text" and system.learn is None:
+    if system.learns_from == "text" and system.learn is None:
         objective_works(system, shape, tokenizer, ids)
     whole = tokenizer.with_specials(system.specials)
     row = system.build_layout(dict(whole.specials), shape.context, "forward").frame(ids.tolist())

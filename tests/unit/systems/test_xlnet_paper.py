@@ -21,7 +21,8 @@ from foretext.evaluate.attention_page import attention_page
 from foretext.evaluate.fill import fill
 from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.generate.sampling import Decoder
-from foretext.nn.relative.xlnet import OrderedBatch, XLNet
+from foretext.nn.relative.sights import OrderedBatch
+from foretext.nn.relative.xlnet import XLNet
 from foretext.objectives.base import Draw
 from foretext.objectives.permutation import PermutationObjective, left_to_right
 from foretext.runs.directory import RunDirectory

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
+from foretext.text.corpus.shard_writing import Sharding, write_shards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.order import Order, Windows, permute
 from foretext.text.tokenizers.byte_bpe import byte_bpe_from_merges
 

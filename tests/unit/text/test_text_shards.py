@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from complaints import refused
 
-from foretext.text.corpus import encoding, shards
+from foretext.text.corpus import encoding, shard_writing
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files
-from foretext.text.corpus.shards import Sharding, ShardManifest, TokenShards, write_shards
+from foretext.text.corpus.shard_writing import Sharding, write_shards
+from foretext.text.corpus.shards import ShardManifest, TokenShards, read_manifest, token_dtype
 from foretext.text.tokenizers import base
 from foretext.text.tokenizers.base import END, TokenizerConfig
 from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges
@@ -80,7 +81,7 @@ def test_every_document_once_and_counts(tmp_path: Path, tokenizer: ByteBPE) -> N
             assert (len(data), hashlib.sha256(data).hexdigest()) == (shard.bytes, shard.sha256)
     assert manifest.tokenizer == tokenizer.fingerprint() and manifest.dtype == "uint16"
     assert "line" in manifest.rule and manifest.split_by == "document"
-    assert shards.read_manifest(tmp_path / "out") == manifest
+    assert read_manifest(tmp_path / "out") == manifest
     assert seen[-1][0] == seen[-1][1] == (tmp_path / "a.txt").stat().st_size
 
 
@@ -187,7 +188,7 @@ def test_both_sides_get_a_document(tmp_path: Path, tokenizer: ByteBPE, count: in
 def test_a_document_moved_takes_its_later_copies_along(
     tmp_path: Path, tokenizer: ByteBPE, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "_HELD_DOCUMENTS", 10)
+    monkeypatch.setattr(shard_writing, "_HELD_DOCUMENTS", 10)
     make(put(tmp_path, texts(10) * 4), tokenizer, tmp_path / "out", valid_fraction=1e-6)
     valid = documents_of(tmp_path / "out", "valid", tokenizer)
     assert len(valid) == 4 and len(set(valid)) == 1
@@ -220,7 +221,7 @@ def test_no_validation(tmp_path: Path, tokenizer: ByteBPE) -> None:
 
 
 def test_large_vocabularies_take_four_bytes() -> None:
-    assert shards.token_dtype(65_536).itemsize == 2 and shards.token_dtype(65_537).itemsize == 4
+    assert token_dtype(65_536).itemsize == 2 and token_dtype(65_537).itemsize == 4
 
 
 def test_mistakes(tmp_path: Path, tokenizer: ByteBPE) -> None:
@@ -253,7 +254,7 @@ def test_a_fault_in_the_text_leaves_the_earlier_folder(tmp_path: Path, tokenizer
     for workers in (0, 1):
         with refused(f"{tmp_path / 'bad.txt'} byte 1000000"):
             make(tmp_path / "bad.txt", tokenizer, tmp_path / "out", workers=workers)
-    assert shards.read_manifest(tmp_path / "out") == before
+    assert read_manifest(tmp_path / "out") == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "bad.txt", "out"]
 
 

@@ -10,7 +10,8 @@ import numpy as np
 from complaints import refused
 
 from foretext.text.corpus.readers import ReadOptions, find_files
-from foretext.text.corpus.shards import Sharding, TokenShards, write_shards
+from foretext.text.corpus.shard_writing import Sharding, write_shards
+from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import train_tokenizer
 from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, SPECIALS, UNKNOWN, Words, learn_words, words_of

@@ -32,8 +32,9 @@ from tolerance import close, doubles
 from torch import nn
 
 from foretext.batch import IGNORE
-from foretext.objectives.base import CausalObjective, Objective
+from foretext.objectives.base import Objective
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig
+from foretext.objectives.causal import CausalObjective
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.systems import SYSTEMS
