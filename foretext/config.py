@@ -166,9 +166,9 @@ def settings_in(text: str, where: str) -> list[Setting]:
         settings.append(Setting((section,), None, place, typed=True))  # even an empty section must be a known one
         for key, value in table.items():
             inner = value if isinstance(value, dict) and value else {None: value}
-            for name, own in inner.items():
+            for name, entry in inner.items():
                 names = (section, key) if name is None else (section, key, name)
-                settings.append(Setting(names, own, f"{place} {'.'.join(names[1:])}", typed=True))
+                settings.append(Setting(names, entry, f"{place} {'.'.join(names[1:])}", typed=True))
     return settings
 
 
@@ -331,7 +331,11 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
     `b`."""
     old, new = _flat(a), _flat(b)
     changes = [Change(key, old.get(key), new.get(key)) for key in {**old, **new}]
-    return [one for one in changes if one.old != one.new or isinstance(one.old, bool) != isinstance(one.new, bool)]
+    return [
+        change
+        for change in changes
+        if change.old != change.new or isinstance(change.old, bool) != isinstance(change.new, bool)
+    ]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -65,20 +65,20 @@ def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]
 
 def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """The tokens that were added to the model's own, with their ids."""
-    found = data.get("added_tokens") or []
+    entries = data.get("added_tokens") or []
     refuse_if(
-        not isinstance(found, list)
-        or not all(isinstance(one, dict) and {"content", "id"} <= one.keys() for one in found),
+        not isinstance(entries, list)
+        or not all(isinstance(entry, dict) and {"content", "id"} <= entry.keys() for entry in entries),
         f"{path}: field 'added_tokens' must be a list of tokens with content and id; get the file again",
     )
-    return {str(one["content"]): one["id"] for one in found}
+    return {str(entry["content"]): entry["id"] for entry in entries}
 
 
 def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps: int = 0) -> None:
     """Adds pieces to `ids`; together they must be 0, 1, 2 …, each once, with at most `gaps` missing."""
     for piece, number in more.items():
-        own = ids.setdefault(piece, number)
-        refuse_if(own != number, f"{path}: the token {piece!r} has id {own} and id {number}; get the file again")
+        known = ids.setdefault(piece, number)
+        refuse_if(known != number, f"{path}: the token {piece!r} has id {known} and id {number}; get the file again")
     refuse_if(
         not numbered(list(ids.values()), gaps), f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again"
     )
@@ -86,10 +86,10 @@ def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps:
 
 def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     model = data["model"]
-    own = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
-    for key, value in own.items():
-        said = model.get(key, value)
-        refuse_if(said != value, f"{path}: {key} is {said!r}, but only {value!r} is supported")
+    fixed = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
+    for key, value in fixed.items():
+        given = model.get(key, value)
+        refuse_if(given != value, f"{path}: {key} is {given!r}, but only {value!r} is supported")
     cleaning = object_of(data.get("normalizer"))
     refuse_if(
         cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True,
@@ -99,12 +99,12 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
         object_of(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
         f"{path}: its pre_tokenizer is not BERT's, the only one supported for WordPiece",
     )
-    said = {
+    casing = {
         "do_lower_case": cleaning.get("lowercase", True),
         "strip_accents": cleaning.get("strip_accents"),
         "tokenize_chinese_chars": cleaning.get("handle_chinese_chars"),
     }
-    lower = _lower_cased(said, path)
+    lower = _lower_cased(casing, path)
     beside = json_in(path.parent / SETTINGS).get("do_lower_case")
     refuse_if(
         isinstance(beside, bool) and beside is not lower,
@@ -117,7 +117,7 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
 def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
     model = data["model"]
     vocabulary, unknown = model.get("vocab"), model.get("unk_id")
-    pairs = isinstance(vocabulary, list) and all(isinstance(one, list) and len(one) == 2 for one in vocabulary)
+    pairs = isinstance(vocabulary, list) and all(isinstance(entry, list) and len(entry) == 2 for entry in vocabulary)
     refuse_if(
         not pairs or not all(isinstance(piece, str) for piece, _ in vocabulary),
         f"{path}: field 'vocab' must be a list of pieces with their scores; get the file again",
@@ -162,8 +162,8 @@ def object_of(value: Any) -> dict[str, Any]:
 
 def _steps(value: Any, name: str) -> list[dict[str, Any]]:
     """The steps of a sequence, or a single step."""
-    found = object_of(value)
-    steps = found.get(name) if found.get("type") == "Sequence" else [found]
+    outer = object_of(value)
+    steps = outer.get(name) if outer.get("type") == "Sequence" else [outer]
     return [object_of(step) for step in steps] if isinstance(steps, list) else []
 
 
@@ -214,10 +214,10 @@ def unigram_of_file(folder: Path) -> Tokenizer:
     """spiece.model, with the settings of tokenizer_config.json."""
     settings = json_in(folder / SETTINGS)
     lower, accents = (_flag(settings, name, folder / SETTINGS) for name in ("do_lower_case", "keep_accents"))
-    found = Unigram.from_published(read_sentencepiece(folder / SPM), lower, str(folder / SPM))
+    tokenizer = Unigram.from_published(read_sentencepiece(folder / SPM), lower, str(folder / SPM))
     if accents:
-        found = Unigram.from_data(json.loads(found.to_json()) | {"strip_accents": False}, str(folder / SPM))
-    return _with_added(found, folder)
+        tokenizer = Unigram.from_data(json.loads(tokenizer.to_json()) | {"strip_accents": False}, str(folder / SPM))
+    return _with_added(tokenizer, folder)
 
 
 def _with_added(tokenizer: WordPiece | Unigram, folder: Path) -> Tokenizer:
@@ -277,9 +277,9 @@ def with_end(
         _check_role(tokenizer, role, config.get(f"{role}_token_id"), _name(settings.get(f"{role}_token")), rows, where)
     if END in tokenizer.specials:
         return tokenizer
-    said, name = config.get("eos_token_id"), _name(settings.get("eos_token"))
-    by_id = {id: one for one, id in tokenizer.specials.items()}
-    known = name if name in tokenizer.specials else by_id.get(said) if isinstance(said, int) else None
+    end_id, name = config.get("eos_token_id"), _name(settings.get("eos_token"))
+    by_id = {id: token for token, id in tokenizer.specials.items()}
+    known = name if name in tokenizer.specials else by_id.get(end_id) if isinstance(end_id, int) else None
     if known is None:
         return tokenizer
     notes.append(f"{where}: its end-of-text token {known} is called {END} here")
@@ -291,22 +291,22 @@ def with_end(
     return tokenizer_from_json(json.dumps(data), "the tokenizer")
 
 
-def _check_role(tokenizer: Tokenizer, role: str, said: Any, name: str | None, rows: int, where: Path) -> None:
+def _check_role(tokenizer: Tokenizer, role: str, given: Any, name: str | None, rows: int, where: Path) -> None:
     key = f"{role}_token_id"
-    if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said < rows:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < rows:
         return  # outside the table: a default that was never set
     for token in (name, END)[: 1 if role == "pad" else 2]:  # padding may have any id, since it is never looked at
-        own = tokenizer.specials.get(token or "", said)
-        refuse_if(own != said, f"{where}: {token} has id {own}, but config.json has {key} {said}; {_OTHER}")
-    if role != "pad" and said not in tokenizer.specials.values():
-        what = f"the piece {tokenizer.piece(said)!r}" if said < tokenizer.size else "beyond the vocabulary"
-        raise UserError(f"{where}: config.json has {key} {said}, which is {what}, not a special token; {_OTHER}")
+        known = tokenizer.specials.get(token or "", given)
+        refuse_if(known != given, f"{where}: {token} has id {known}, but config.json has {key} {given}; {_OTHER}")
+    if role != "pad" and given not in tokenizer.specials.values():
+        what = f"the piece {tokenizer.piece(given)!r}" if given < tokenizer.size else "beyond the vocabulary"
+        raise UserError(f"{where}: config.json has {key} {given}, which is {what}, not a special token; {_OTHER}")
 
 
 def _name(value: Any) -> str | None:
     """The name of a token, which these files write in two ways."""
-    found = value.get("content") if isinstance(value, dict) else value
-    return found if isinstance(found, str) else None
+    name = value.get("content") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None
 
 
 def check_added(folder: Path) -> None:
@@ -314,7 +314,7 @@ def check_added(folder: Path) -> None:
     listed = json_in(folder / WHOLE).get("added_tokens")
     decoder = object_of(json_in(folder / SETTINGS).get("added_tokens_decoder"))
     for name, entries in ((WHOLE, listed if isinstance(listed, list) else []), (SETTINGS, list(decoder.values()))):
-        words = [one.get("content") for one in entries if isinstance(one, dict) and one.get("special") is False]
+        words = [entry.get("content") for entry in entries if isinstance(entry, dict) and entry.get("special") is False]
         refuse_if(
             words,
             f"{folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which is not "

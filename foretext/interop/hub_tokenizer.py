@@ -222,8 +222,8 @@ def read_tokenizer(
 ) -> Tokenizer:
     """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
     system. `notes` collects what the user must know."""
-    own = (folder / OWN).is_file()
-    if not own:
+    is_ours = (folder / OWN).is_file()
+    if not is_ours:
         check_added(folder)
     tokenizer, where = _read(folder, names.vocabularies)
     _check_pieces(tokenizer, names, rows, where)
@@ -231,7 +231,7 @@ def read_tokenizer(
     if names.ids != OPENAI_IDS:
         _check_roles(tokenizer, names.ids, config, rows, where)
         return tokenizer.with_specials(unused)
-    if not own:
+    if not is_ours:
         note_begin(folder, notes)
         if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
             notes.append(
@@ -261,11 +261,11 @@ def _check_roles(
 ) -> None:
     """Refuses a tokenizer whose special tokens have other ids than config.json says."""
     for key, role in ids.items():
-        said, own = config.get(key), special_of(tokenizer, role)
-        known = isinstance(said, int) and 0 <= said < rows  # outside the table: a default that was never set
+        given, actual = config.get(key), special_of(tokenizer, role)
+        known = isinstance(given, int) and 0 <= given < rows  # outside the table: a default that was never set
         refuse_if(
-            known and own not in (None, said),
-            f"{where}: {name_of(tokenizer, role)} has id {own}, but config.json has {key} {said}; the tokenizer is "
+            known and actual not in (None, given),
+            f"{where}: {name_of(tokenizer, role)} has id {actual}, but config.json has {key} {given}; the tokenizer is "
             "another model's: put the right one there",
         )
 

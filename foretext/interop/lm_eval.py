@@ -116,8 +116,8 @@ def likelihoods(
         for (_, context), numbers in groups.items()
     ]
     results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
-    for numbers, found in zip(groups.values(), score_queries(model, queries)):
-        for number, likelihood in zip(numbers, found):
+    for numbers, scored in zip(groups.values(), score_queries(model, queries)):
+        for number, likelihood in zip(numbers, scored):
             results[number] = (likelihood.total, likelihood.greedy)
     return results
 
@@ -139,8 +139,8 @@ def rolling(model: SavedModel, texts: Sequence[str]) -> list[float]:
             queries.append(Query(tuple(window[:-count]), (tuple(window[-count:]),)))
             owners.append(number)
     totals = [0.0] * len(texts)
-    for owner, found in zip(owners, score_queries(model, queries)):
-        totals[owner] += found[0].total
+    for owner, scored in zip(owners, score_queries(model, queries)):
+        totals[owner] += scored[0].total
     return totals
 
 
@@ -151,9 +151,9 @@ def written(model: SavedModel, requests: Sequence[tuple[str, dict[str, Any]]]) -
         groups.setdefault(_sampling(settings), []).append(number)
     texts = [""] * len(requests)
     for sampling, numbers in groups.items():
-        found = write_in_turn(model, [requests[number][0] for number in numbers], sampling, reserve=True)
-        for number, one in zip(numbers, found):
-            texts[number] = one.text
+        continuations = write_in_turn(model, [requests[number][0] for number in numbers], sampling, reserve=True)
+        for number, continuation in zip(numbers, continuations):
+            texts[number] = continuation.text
     return texts
 
 

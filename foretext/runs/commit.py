@@ -202,8 +202,8 @@ def sweep(root: Path, commit: Commit | None) -> None:
     for folder in root.iterdir():
         if folder.is_symlink() or (commit and folder.name == commit.folder):
             continue
-        if found := STAGING.fullmatch(folder.name):
-            owner = Owner(found[1], int(found[2]), int(found[3]))
+        if staged := STAGING.fullmatch(folder.name):
+            owner = Owner(staged[1], int(staged[2]), int(staged[3]))
             over = owner.is_dead() or owner == Owner.me()
         else:
             over = FOLDER.fullmatch(folder.name) is not None

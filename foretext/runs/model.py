@@ -300,10 +300,10 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     return model
 
 
-def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
+def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, described: str) -> None:
     """UserError if the configuration needs far more numbers than the file holds; checked before memory is allocated."""
-    there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
-    refuse_if(needed > 2 * there, f"{where}: has {there:,} numbers, but {said} needs {needed:,}; restore both")
+    held, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
+    refuse_if(needed > 2 * held, f"{where}: has {held:,} numbers, but {described} needs {needed:,}; restore both")
 
 
 def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
@@ -334,14 +334,14 @@ def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progres
     """The scores of each example: logits of its classes or choices, its predicted score, logits of each word's tags, or
     logits of each token as start and end."""
     trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
-    found: dict[int, np.ndarray] = {}
+    by_index: dict[int, np.ndarray] = {}
     for indices in length_batches([example.tokens for example in examples], progress=progress):
         batch = task.make([examples[index] for index in indices])
         # Without labels no loss is computed; the language model's would cost more than the scores.
         batch = replace(batch, labels=None, targets_BT=None).to(device)
         scores = task(trunk, batch).scores.float().cpu().numpy()
-        found |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
-    return [found[index] for index in range(len(examples))]
+        by_index |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
+    return [by_index[index] for index in range(len(examples))]
 
 
 @torch.no_grad()

@@ -186,7 +186,9 @@ def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
     for record in metrics:
         for name, loss in record.get("losses", {}).items():
             training.setdefault(name, []).append((record["tokens"], loss))
-    validation = [(one["tokens"], one["validation"]["loss"]) for one in metrics if "loss" in one.get("validation", {})]
+    validation = [
+        (record["tokens"], record["validation"]["loss"]) for record in metrics if "loss" in record.get("validation", {})
+    ]
     for name, points in training.items():
         axes.plot(*zip(*points), linewidth=0.8, alpha=0.7, label=f"training ({name})")
     if validation:

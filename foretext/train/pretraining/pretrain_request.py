@@ -73,8 +73,8 @@ def with_size(request: PretrainRequest, run: RunDirectory) -> tuple[PretrainRequ
     with using_threads(request.threads):
         products = products_a_second(request.device)
     name = system.size_for(products, minutes)
-    said = f"{name}: chosen for {minutes:g} minutes at {products / 1e9:.0f} GFLOP/s; --size sets another"
-    return replace(request, size=name), said
+    line = f"{name}: chosen for {minutes:g} minutes at {products / 1e9:.0f} GFLOP/s; --size sets another"
+    return replace(request, size=name), line
 
 
 def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:
