@@ -34,6 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub import Foreign, about_drawn, check_in, drawn
 from foretext.interop.hub_tensors import read_json
@@ -111,16 +112,14 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
     return config
 
 
-def _field(
-    options: dict[str, Any], name: str, path: Path, fits: Callable[[Any], bool], wanted: str, none: Any = None
-) -> Any:
+def _field(options: Json, name: str, path: Path, fits: Callable[[Any], bool], wanted: str, none: Any = None) -> Any:
     """The value of an option, if it `fits`; `none`: its value if it is missing."""
     value = none if options.get(name) is None else options[name]
     refuse_if(not fits(value), f"{path}: field {name!r} must be {wanted}, not {_shown(value)}; get the file again")
     return value
 
 
-def _whole(options: dict[str, Any], name: str, path: Path, none: int | None = None) -> int:
+def _whole(options: Json, name: str, path: Path, none: int | None = None) -> int:
     return int(_field(options, name, path, _is_whole, "a whole number", none))
 
 

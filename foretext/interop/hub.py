@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from foretext.config import Json, Toml
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub_tensors import (
     FolderTensors,
@@ -76,7 +77,7 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     return Foreign(system, model, tokenizer, weights | new, head_drawn, tuple(notes))
 
 
-def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
+def _system_of(config: Json, where: Path) -> tuple[System, HubNames]:
     known = {system.hub.model_type: (system, system.hub) for system in SYSTEMS.values() if system.hub is not None}
     kind: Any = config.get("model_type")
     refuse_if(
@@ -191,7 +192,7 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
 
 
 def _heads(
-    model: SavedModel, names: HubNames, weights: dict[str, Tensor], config: dict[str, Any], notes: list[str]
+    model: SavedModel, names: HubNames, weights: dict[str, Tensor], config: Json, notes: list[str]
 ) -> dict[str, Tensor]:
     """The task's head, or else the pre-training head, under their names. `weights`, `config` and `notes` are changed to
     match."""
@@ -245,7 +246,7 @@ MOST_NUMBER = 1e15
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 
-def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
+def model_of(config: Json, system: System, names: HubNames, where: Path) -> ModelConfig:
     """The trunk that config.json, at `where`, describes."""
     for key, values in names.only.items():
         value = config.get(key, values[0])
@@ -277,15 +278,15 @@ def check_in(model: ModelConfig, where: Path) -> None:
         raise UserError(f"{where}: {error}") from None
 
 
-def rows_before(config: Mapping[str, Any], names: HubNames, model: Any, where: Path) -> int:
+def rows_before(config: Json, names: HubNames, model: Any, where: Path) -> int:
     """Rows of their position table before ours. Where they count positions from the padding id on, the first rows
     belong to no position."""
     return _padding(config, names, where) + 1 - int(model.first_position) if names.after_padding else 0
 
 
-def _numbers(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> dict[str, Any]:
+def _numbers(config: Json, system: System, names: HubNames, where: Path) -> Toml:
     model = system.sizes["paper"].model
-    numbers: dict[str, Any] = {}
+    numbers: Toml = {}
     for ours, theirs in names.shape.items():
         value = _number(_given(config, theirs, names, where), theirs, type(getattr(model, ours)), where)
         least = names.least.get(theirs, value)
@@ -296,7 +297,7 @@ def _numbers(config: Mapping[str, Any], system: System, names: HubNames, where: 
     return numbers
 
 
-def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> dict[str, str]:
+def _words(config: Json, system: System, names: HubNames, where: Path) -> dict[str, str]:
     settings = {}
     for ours, (key, words) in names.worded.items():
         word = _given(config, key, names, where)
@@ -308,13 +309,13 @@ def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Pa
     return settings
 
 
-def _given(config: Mapping[str, Any], key: str, names: HubNames, where: Path) -> Any:
+def _given(config: Json, key: str, names: HubNames, where: Path) -> Any:
     refuse_if(key not in config and key not in names.defaults, f"{where}: {key} is missing; get the file again")
     value = config.get(key, names.defaults.get(key))
     return names.defaults[key] if value is None and key in names.unsaid else value
 
 
-def _dropout(config: Mapping[str, Any], names: HubNames, where: Path) -> dict[str, float]:
+def _dropout(config: Json, names: HubNames, where: Path) -> dict[str, float]:
     """Our single dropout; empty if none is given."""
     given = {key: names.defaults[key] for key in names.dropouts if key in names.defaults} | dict(config)
     dropouts = {key: _number(given[key], key, float, where) for key in names.dropouts if key in given}
@@ -325,7 +326,7 @@ def _dropout(config: Mapping[str, Any], names: HubNames, where: Path) -> dict[st
     return {"dropout": next(iter(dropouts.values()))} if dropouts else {}
 
 
-def _padding(config: Mapping[str, Any], names: HubNames, where: Path) -> int:
+def _padding(config: Json, names: HubNames, where: Path) -> int:
     padding: int = _number(_given(config, "pad_token_id", names, where), "pad_token_id", int, where)
     refuse_if(padding < 0, f"{where}: pad_token_id is {padding}, but positions are counted from it; get the file again")
     return padding
@@ -372,7 +373,7 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Any]) -> None:
+def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Tensor]) -> None:
     """UserError for settings of [model] that transformers' models do not have."""
     papers, settings = model.system.sizes["paper"].model, model.model_config
     different = [field for field in names.fixed if getattr(settings, field) != getattr(papers, field)]
@@ -391,10 +392,10 @@ def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, A
         )
 
 
-def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
+def config_of(model: SavedModel, names: HubNames) -> Json:
     """config.json of the language model."""
     shape: Any = model.model_config
-    config: dict[str, Any] = {"architectures": [names.language_model], "model_type": names.model_type}
+    config: Json = {"architectures": [names.language_model], "model_type": names.model_type}
     config |= {theirs: getattr(shape, ours) for ours, theirs in names.shape.items()}
     if "inner" in names.shape and not shape.inner:
         config[names.shape["inner"]] = 4 * shape.width

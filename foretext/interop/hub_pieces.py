@@ -12,13 +12,13 @@ renamed to `<|endoftext|>`: text never spells a special token, so its name does 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub_tensors import read_json
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
@@ -60,10 +60,18 @@ def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]
     return whole, [note] if any(cut) else []
 
 
+class _Cleaning(TypedDict):
+    """How ALBERT's text is cleaned, by the keys of our own file."""
+
+    lower: bool
+    strip_accents: bool
+    charmap: Any  # `Unigram.from_data` checks it
+
+
 # -- in: tokenizer.json ------------------------------------------------------------------------------------------------
 
 
-def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def added_tokens(data: Json, path: Path) -> Json:
     """The tokens that were added to the model's own, with their ids."""
     entries = data.get("added_tokens") or []
     refuse_if(
@@ -74,7 +82,7 @@ def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return {str(entry["content"]): entry["id"] for entry in entries}
 
 
-def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps: int = 0) -> None:
+def put_together(ids: dict[str, int], more: Json, path: Path, gaps: int = 0) -> None:
     """Adds pieces to `ids`; together they must be 0, 1, 2 …, each once, with at most `gaps` missing."""
     for piece, number in more.items():
         known = ids.setdefault(piece, number)
@@ -84,7 +92,7 @@ def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps:
     )
 
 
-def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
+def wordpiece_of_library(data: Json, path: Path) -> WordPiece:
     model = data["model"]
     fixed = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
     for key, value in fixed.items():
@@ -114,7 +122,7 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     return WordPiece.from_published(sorted(ids, key=ids.__getitem__), lower, str(path)).with_specials(added)
 
 
-def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
+def unigram_of_library(data: Json, path: Path) -> Unigram:
     model = data["model"]
     vocabulary, unknown = model.get("vocab"), model.get("unk_id")
     pairs = isinstance(vocabulary, list) and all(isinstance(entry, list) and len(entry) == 2 for entry in vocabulary)
@@ -134,8 +142,8 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
     ids, added = _pieces(data, plain, path)
     scores = [score for _, score in vocabulary]
     return Unigram.from_data(
-        cleaning
-        | {
+        {
+            **cleaning,
             "pieces": sorted(ids, key=ids.__getitem__),
             "scores": scores + [0.0] * (len(ids) - len(scores)),
             "specials": sorted({vocabulary[unknown][0], *added}, key=ids.__getitem__),
@@ -145,7 +153,7 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
     )
 
 
-def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
+def _pieces(data: Json, vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
     """All pieces with their ids, and the names of the added ones, which are special tokens (`check_added`)."""
     refuse_if(
         not isinstance(vocabulary, dict), f"{path}: field 'vocab' must contain pieces and their ids; get the file again"
@@ -155,12 +163,12 @@ def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[
     return ids, sorted(added, key=ids.__getitem__)
 
 
-def object_of(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> Json:
     """The value if it is a JSON object; otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def _steps(value: Any, name: str) -> list[dict[str, Any]]:
+def _steps(value: Any, name: str) -> list[Json]:
     """The steps of a sequence, or a single step."""
     outer = object_of(value)
     steps = outer.get(name) if outer.get("type") == "Sequence" else [outer]
@@ -181,7 +189,7 @@ def _check_words(value: Any, path: Path) -> None:
     )
 
 
-def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
+def _albert_cleaning(value: Any, path: Path) -> _Cleaning:
     """Our settings for ALBERT's cleaning steps."""
     steps = _steps(value, "normalizers")
     named = [_named(step) for step in steps]
@@ -194,7 +202,7 @@ def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
     return {"lower": lower, "strip_accents": strip, "charmap": charmap}
 
 
-def _named(step: Mapping[str, Any]) -> str:
+def _named(step: Json) -> str:
     if step.get("type") != "Replace":
         return str(step.get("type"))
     pattern = object_of(step.get("pattern"))
@@ -227,12 +235,12 @@ def _with_added(tokenizer: WordPiece | Unigram, folder: Path) -> Tokenizer:
     return tokenizer.with_specials(sorted(more, key=ids.__getitem__))
 
 
-def json_in(path: Path) -> dict[str, Any]:
+def json_in(path: Path) -> Json:
     """The JSON object in a file; empty if there is no file."""
     return read_json(path) if path.is_file() else {}
 
 
-def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
+def _flag(settings: Json, name: str, path: Path) -> bool | None:
     value = settings.get(name)
     refuse_if(
         value is not None and not isinstance(value, bool),
@@ -241,7 +249,7 @@ def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
     return value
 
 
-def _lower_cased(settings: Mapping[str, Any], path: Path) -> bool | None:
+def _lower_cased(settings: Json, path: Path) -> bool | None:
     """Whether texts are lower-cased and stripped of accents; None if the files do not say."""
     lower, strip = _flag(settings, "do_lower_case", path), _flag(settings, "strip_accents", path)
     for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
@@ -265,8 +273,8 @@ _ROLES = ("bos", "eos", "pad")
 
 def with_end(
     tokenizer: Tokenizer,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    config: Json,
+    settings: Json,
     rows: int,
     where: Path,
     notes: list[str],

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.nn.trunk import ModelConfig
 from foretext.runs.model import SavedModel
@@ -40,7 +41,7 @@ PICKLE = "pytorch_model.bin"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # number formats of weights that can be read
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """The JSON object in a file."""
     data = any_json(path)
     refuse_if(not isinstance(data, dict), f"{path}: must hold one JSON object; get the file again")
@@ -265,7 +266,7 @@ def head_of(model: SavedModel, names: HubNames) -> HubHead:
 
 def head_tensors(
     model: SavedModel, names: HubNames, head: HubHead, weights: dict[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+) -> tuple[dict[str, Tensor], Json]:
     """The head under their names, and its settings for config.json. A bias that their head lacks is folded into the
     trunk's `weights`."""
     task: Any = model.task
@@ -294,8 +295,8 @@ def _folded(weight: Tensor, bias: Tensor) -> Tensor:
     return shift
 
 
-def _described(head: HubHead, kind: str, labels: Sequence[str], outputs: int) -> dict[str, Any]:
-    described: dict[str, Any] = {"architectures": [head.model], "num_labels": outputs, **head.settings}
+def _described(head: HubHead, kind: str, labels: Sequence[str], outputs: int) -> Json:
+    described: Json = {"architectures": [head.model], "num_labels": outputs, **head.settings}
     if kind not in ("choice", "span", "tagging"):
         described["problem_type"] = "regression" if kind == "regression" else "single_label_classification"
     if kind not in ("choice", "span", "regression"):

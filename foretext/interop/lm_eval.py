@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.evaluate.perplexity import windows_of
@@ -144,7 +145,7 @@ def rolling(model: SavedModel, texts: Sequence[str]) -> list[float]:
     return totals
 
 
-def written(model: SavedModel, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+def written(model: SavedModel, requests: Sequence[tuple[str, Json]]) -> list[str]:
     """Continuations; requests with the same settings are written together."""
     groups: dict[Sampling, list[int]] = {}
     for number, (_, settings) in enumerate(requests):
@@ -157,7 +158,7 @@ def written(model: SavedModel, requests: Sequence[tuple[str, dict[str, Any]]]) -
     return texts
 
 
-def _sampling(settings: dict[str, Any]) -> Sampling:
+def _sampling(settings: Json) -> Sampling:
     """The sampling settings of one request, with the harness's meaning."""
     unknown = min(settings.keys() - _DECODING, default=None)
     known, beams = ", ".join(sorted(_DECODING)), settings.get("num_beams", 1)

@@ -28,7 +28,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from foretext.errors import refuse_if
 from foretext.runs.directory import (
@@ -37,6 +37,7 @@ from foretext.runs.directory import (
     METRICS,
     STAGING,
     Commit,
+    LogLine,
     RunDirectory,
     Stamp,
     commit_of,
@@ -294,21 +295,21 @@ class MetricsLog:
         """Bytes written so far, which a checkpoint records."""
         return os.fstat(self._open()).st_size
 
-    def append(self, values: Mapping[str, Any]) -> None:
+    def append(self, line: LogLine) -> None:
         """Adds one line. Non-finite numbers become null: JSON cannot hold them."""
-        line = (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode()
+        data = (json.dumps(_finite(line), ensure_ascii=False, allow_nan=False) + "\n").encode()
         descriptor, before = self._open(), self.size()
         try:
-            if os.write(descriptor, line) != len(line):
+            if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             os.ftruncate(descriptor, before)
-            raise write_error(self.path, error, len(line)) from None
+            raise write_error(self.path, error, len(data)) from None
 
-    def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
+    def rows_after(self, size: int, key: str) -> list[LogLine]:
         """The lines beyond `size` bytes that have `key`. Unreadable lines are skipped: they will be cut off anyway."""
         lines = os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]
-        return [row for row in map(object_in, lines) if row is not None and key in row]
+        return [cast(LogLine, row) for row in map(object_in, lines) if row is not None and key in row]
 
     def truncate(self, size: int) -> None:
         """Truncate to `size` bytes, the length at the checkpoint."""

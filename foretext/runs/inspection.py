@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from foretext.config import Change, difference, to_plain
+from foretext.config import Change, Json, difference, to_plain
 from foretext.errors import counted
 from foretext.plan import PAPER, STATES
 from foretext.runs.directory import RunDirectory
@@ -45,7 +44,7 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     return [[(number, tokenizer.piece(number)) for number in ids] for ids in sequences]
 
 
-def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
+def describe_run(run: RunDirectory) -> dict[str, Json]:
     """Configuration, progress and files of a run."""
     described = {name: to_plain(section) for name, section in read_config(run).by_name().items()}
     if has_begun(run):
@@ -56,7 +55,7 @@ def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
     return described
 
 
-def _last_validation(run: RunDirectory) -> dict[str, Any]:
+def _last_validation(run: RunDirectory) -> dict[str, float]:
     validations = [record["validation"] for record in run.metrics() if "validation" in record]
     return {name: value for last in validations[-1:] for name, value in last.items() if name != "main"}
 

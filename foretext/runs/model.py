@@ -4,10 +4,10 @@ original order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import numpy as np
 import torch
@@ -275,11 +275,20 @@ def model_tensors(model: SavedModel) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in _whole(model).state_dict().items()}
 
 
-def model_state(model: SavedModel) -> dict[str, Any]:
+class ModelState(TypedDict):
+    """A model as plain data."""
+
+    config: str  # config.toml
+    tokenizer: str  # tokenizer.json
+    weights: dict[str, np.ndarray]
+    views: NotRequired[Mapping[str, Any]]  # of `views_state`
+
+
+def model_state(model: SavedModel) -> ModelState:
     """A model as plain data (texts and arrays): the contents of its run directory."""
     tensors = model_tensors(model) if _reads_trunk(model.config) else {}
     weights = {name: tensor.numpy() for name, tensor in tensors.items()}
-    state = {"config": model.config.text(), "tokenizer": model.tokenizer.to_json(), "weights": weights}
+    state: ModelState = {"config": model.config.text(), "tokenizer": model.tokenizer.to_json(), "weights": weights}
     if model.views is not None:
         from foretext.runs.views import views_state
 
@@ -287,7 +296,7 @@ def model_state(model: SavedModel) -> dict[str, Any]:
     return state
 
 
-def model_of_state(state: dict[str, Any]) -> SavedModel:
+def model_of_state(state: ModelState) -> SavedModel:
     """The model that `model_state` turned into data."""
     where = "the saved state"
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import foretext
-from foretext.config import build, build_sections, from_toml, to_toml
+from foretext.config import Sections, Toml, build, build_sections, from_toml, to_toml
 from foretext.errors import UserError, check_range, counted, refuse_if
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
@@ -136,7 +136,7 @@ class ModelSections:
     run: RunConfig
     model: ModelConfig
 
-    def by_name(self) -> dict[str, Any]:
+    def by_name(self) -> Sections:
         """The sections in use, in the order of config.toml."""
         return {name: section for name, section in vars(self).items() if section is not None}
 
@@ -246,7 +246,7 @@ def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
         raise UserError(f"{where}: {error}; restore it from a copy") from None
 
 
-def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
+def _section_names(raw: Toml, system: System) -> tuple[str, ...]:
     """The sections that this kind of run has, and those that it has only because another section says so."""
     if _setting(raw, "run", "kind") != "finetune":
         return (*_PRETRAINED, "start") if _setting(raw, "data", "starts_from") else _PRETRAINED
@@ -258,7 +258,7 @@ def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
     return (*_FINETUNED, *pooled, *(("objective",) if system.build_head is not None else ()))
 
 
-def _setting(raw: dict[str, Any], section: str, key: str) -> Any:
+def _setting(raw: Toml, section: str, key: str) -> Any:
     table = raw.get(section)
     return table.get(key) if isinstance(table, dict) else None
 

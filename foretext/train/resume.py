@@ -13,12 +13,12 @@ import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from foretext.config import Change, Setting, difference, setting_of
 from foretext.errors import EXIT_USER, UserError, refuse_if
 from foretext.runs.commit import RunWriter
-from foretext.runs.directory import MANIFEST, METRICS, RunDirectory
+from foretext.runs.directory import MANIFEST, METRICS, LogLine, RunDirectory
 from foretext.runs.lock import LOCK
 from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
 from foretext.text.corpus.shards import read_manifest
@@ -176,7 +176,7 @@ def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
 # -- the picture of one that is done -----------------------------------------------------------------------------------
 
 
-def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
+def loss_curve_png(metrics: list[LogLine], path: Path) -> None:
     """Training and validation loss against tokens (fine-tuning: steps), from the lines of metrics.jsonl, as a PNG."""
     from matplotlib.figure import Figure
 

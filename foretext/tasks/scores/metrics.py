@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from foretext.config import Json
 from foretext.errors import EXIT_NOT_FINITE, UserError, counted
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
@@ -77,7 +78,7 @@ class Scores:
     def main_value(self) -> float:
         return self.values[self.main]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Json:
         fields = asdict(self)
         if self.interval is None:
             del fields["interval"]
