@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from complaints import names, refused
+from noting import Notes
 from systems_under_test import PLAIN
 from tolerance import close, doubles, terms_of
 from torch import Tensor, nn
@@ -337,14 +338,6 @@ def test_states_go_through_tensors() -> None:
 # -- losses that are not finite --------------------------------------------------------------------------------------
 
 
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-
 def test_a_bad_step_updates_nothing_and_is_logged(tmp_path: Path) -> None:
     notes = Notes()
     run = RunDirectory(tmp_path / "run")
@@ -362,8 +355,8 @@ def test_a_bad_step_updates_nothing_and_is_logged(tmp_path: Path) -> None:
     assert [row["step"] for row in logged] == bad
     assert [row["bad_step"]["samples"] for row in logged] == [Order(8, 4, 0).batch(step)[1] for step in bad]
     assert all(row["bad_step"]["losses"] == {"toy": "nan"} for row in logged)
-    assert len(notes.said) == 2
-    for step, said in zip(bad, notes.said):
+    assert len(notes.notes) == 2
+    for step, said in zip(bad, notes.notes):
         names(said, f"step {step}", str(run.path / "metrics.jsonl"))
 
 
