@@ -315,14 +315,14 @@ def test_states_are_split_again(size: int) -> None:
         real = torch.arange(places).expand(len(rows[part]), -1) >= places - 2
         return {"h": rows[part], "memory": (rows[part, None, None] * real[..., None], real)}
 
-    found = split_again({0: state(slice(0, 2), 2), 1: state(slice(2, 4), 3), 2: state(slice(4, 5), 2)}, size)
-    for number, part in found.items():
+    parts = split_again({0: state(slice(0, 2), 2), 1: state(slice(2, 4), 3), 2: state(slice(4, 5), 2)}, size)
+    for number, part in parts.items():
         own = slice(number * size, (number + 1) * size)
         assert torch.equal(part["h"], rows[own])
         states, real = part["memory"]
         assert torch.equal(states[:, -2:], rows[own, None, None].expand(-1, 2, 1)) and bool(real[:, -2:].all())
         assert not bool(real[:, :-2].any())
-    assert sum(len(part["h"]) for part in found.values()) == 5 and split_again({}, size) == {}
+    assert sum(len(part["h"]) for part in parts.values()) == 5 and split_again({}, size) == {}
 
 
 def test_states_go_through_tensors() -> None:

@@ -48,11 +48,11 @@ def taught(base: Path, notes: Notes, **asked: Any) -> Finetuned:
 
 
 def test_texts_are_those_that_the_run_has_read(base: Path, text: Path) -> None:
-    found = texts_of(load_model(base), seed=0)
+    texts = texts_of(load_model(base), seed=0)
     spaced = {" ".join(line.lower().replace(".", " .").split()) for line in text.read_text().splitlines()}
-    assert len(found) >= 200, "all but those held out for validation"
-    assert {" ".join(own.lower().replace(".", " .").split()) for own in found} <= spaced
-    assert found == texts_of(load_model(base), seed=0)
+    assert len(texts) >= 200, "all but those held out for validation"
+    assert {" ".join(own.lower().replace(".", " .").split()) for own in texts} <= spaced
+    assert texts == texts_of(load_model(base), seed=0)
 
 
 def test_views_learn_from_them(base: Path) -> None:

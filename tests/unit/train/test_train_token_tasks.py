@@ -119,9 +119,9 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
         encoded = encode(rows, model, Reporter())
         scores = example_scores(model, encoded.examples)
         expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
-        found = family_of(kind).loss(encoded, scores, model.task_config, model.task)
+        loss = family_of(kind).loss(encoded, scores, model.task_config, model.task)
     largest = max(float(np.abs(one[np.isfinite(one)]).max()) for one in scores)
-    close(found, expected, terms=2, size=largest, precision=torch.float32)  # the scores are handed out in float32
+    close(loss, expected, terms=2, size=largest, precision=torch.float32)  # the scores are handed out in float32
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def test_no_answer_is_learned_with_its_threshold(tmp_path: Path) -> None:
     measured = model.evaluate(rows)
     assert {"has_answer_f1", "no_answer_f1"} <= measured.values.keys()
     assert measured.main_value > 0.9, measured
-    found = model.predict(rows)
-    assert sum(text == "" for text in found) == pytest.approx(8, abs=2)
+    predicted = model.predict(rows)
+    assert sum(text == "" for text in predicted) == pytest.approx(8, abs=2)
     threshold = load_model(tmp_path / "run").task.state_dict()["threshold"]
     assert threshold == model.model.task.threshold and bool(torch.isfinite(threshold))
