@@ -22,14 +22,11 @@ def few_sentences(rows: Sequence[T], part: float, draw: int) -> tuple[list[T], l
 
 def by_method(
     records: Mapping[Any, Mapping[str, Any]], labels: object, methods: Iterable[str]
-) -> tuple[int, dict[str, dict[int, float]], dict[str, dict[int, float]]]:
-    """Of the cells with `labels`: the most sentences (0: none was measured), and for each method F1 and seconds by
-    draw."""
+) -> tuple[int, dict[str, dict[int, float]]]:
+    """Of the cells with `labels`: the most sentences (0: none was measured), and the F1 of each method by draw."""
     measured = {cell: record for cell, record in records.items() if cell.labels == labels}
-    f1: dict[str, dict[int, float]] = {method: {} for method in methods}
-    seconds: dict[str, dict[int, float]] = {method: {} for method in f1}
-    for cell, record in measured.items():
-        if cell.method in f1:
-            f1[cell.method][cell.draw] = record["scores"]["f1"]
-            seconds[cell.method][cell.draw] = record["seconds"]
-    return max((record["sentences"] for record in measured.values()), default=0), f1, seconds
+    f1 = {
+        method: {cell.draw: record["scores"]["f1"] for cell, record in measured.items() if cell.method == method}
+        for method in methods
+    }
+    return max((record["sentences"] for record in measured.values()), default=0), f1

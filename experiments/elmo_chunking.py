@@ -152,7 +152,7 @@ def result_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
     """F1 over the draws, and what the features add to it, paired."""
     rows = []
     for labels in EPOCHS:
-        count, scores, _ = by_method(found, labels, METHODS)
+        count, scores = by_method(found, labels, METHODS)
         if not count:
             continue
         rows.append(
