@@ -9,12 +9,12 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from bench.common import arguments_for, commit, head_lines
+from bench.common import arguments_for, commit, head_lines, need_data
 from experiments.common import Log, check_settings
 from experiments.results import Results
 from foretext.cli.output import Stopper
@@ -35,6 +35,20 @@ def options(doc: str | None, name: str, minutes: float | None = None) -> argpars
     if minutes is not None:
         parser.add_argument("--minutes", type=float, default=minutes, help="of pre-training")
     return parser
+
+
+def settled(
+    parser: argparse.ArgumentParser, words: Sequence[str] | None, quick: Mapping[str, Sequence[str]]
+) -> argparse.Namespace:
+    """The options, and where the data is. With --quick a minute pre-training, and the settings of each option that
+    `quick` names come before the user's."""
+    given = parser.parse_args(words)
+    given.data = need_data(given.data)
+    if given.quick:
+        given.minutes = 0.05
+        for name, sets in quick.items():
+            setattr(given, name, [*sets, *getattr(given, name)])
+    return given
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import commit, need_data, table
+from bench.common import commit, table
 from experiments.common import accuracy, drawn_rows, pretraining_lines, texts_of, tfidf
-from experiments.course import Course, conduct, options
+from experiments.course import Course, conduct, options, settled
 from experiments.results import own_options, sets_for, spread
 from foretext.tasks.files.rows import Row, read_rows
 from foretext.tasks.scores.text_metrics import bleu_metric
@@ -160,13 +160,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = options(__doc__, "cove_transfer", minutes=30.0)
     parser.add_argument("--pretrain-set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="for fine-tuning")
-    given = parser.parse_args(words)
-    given.data = need_data(given.data)
-    if given.quick:
-        given.minutes = 0.05
-        given.pretrain_set = [*QUICK_PRETRAINING, *given.pretrain_set]
-        given.set = ["task.epochs=1", *given.set]
-    return given
+    return settled(parser, words, {"pretrain_set": QUICK_PRETRAINING, "set": ("task.epochs=1",)})
 
 
 def _check_bleu() -> tuple[str, ...]:

@@ -25,10 +25,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import need_data, table
-from experiments.chunks import few_sentences
+from bench.common import table
+from experiments.chunks import by_method, few_sentences
 from experiments.common import pretraining_lines
-from experiments.course import Course, conduct, options
+from experiments.course import Course, conduct, options, settled
 from experiments.results import own_options, paired, sets_for, spread
 from experiments.token_tasks import QUICK, VALID_PART, parted
 from foretext.api import load_language_model
@@ -152,14 +152,9 @@ def result_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
     """F1 over the draws, and what the features add to it, paired."""
     rows = []
     for labels in EPOCHS:
-        measured = {cell: record for cell, record in found.items() if cell.labels == labels}
-        if not measured:
+        count, scores = by_method(found, labels, METHODS)
+        if not count:
             continue
-        scores = {
-            method: {cell.draw: record["scores"]["f1"] for cell, record in measured.items() if cell.method == method}
-            for method in METHODS
-        }
-        count = max(record["sentences"] for record in measured.values())
         rows.append(
             [f"{count:,}", str(max(map(len, scores.values())))]
             + [spread(list(scores[method].values())) for method in METHODS]
@@ -196,13 +191,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--validate", action="store_true", help="score held-out training sentences, not the test")
     parser.add_argument("--pretrain-set", action="append", default=[], metavar="SECTION.KEY=VALUE")
     parser.add_argument("--set", action="append", default=[], metavar="[few:|all:]SECTION.KEY=VALUE", help="of taggers")
-    given = parser.parse_args(words)
-    given.data = need_data(given.data)
-    if given.quick:
-        given.minutes = 0.05
-        given.pretrain_set = [*QUICK_PRETRAINING, *given.pretrain_set]
-        given.set = [*QUICK_TAGGER, *given.set]
-    return given
+    return settled(parser, words, {"pretrain_set": QUICK_PRETRAINING, "set": QUICK_TAGGER})
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import foretext as ft
-from bench.common import need_data, table
+from bench.common import table
 from experiments.common import pretraining_lines
-from experiments.course import Course, conduct, options
+from experiments.course import Course, conduct, options, settled
 from foretext.api import load_language_model
 from foretext.errors import UserError
 from foretext.text.corpus.atomic_writing import write_whole
@@ -169,12 +169,7 @@ def parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--text", choices=list(TEXTS), default="enwik8")
     parser.add_argument("--base", type=Path, help="a pre-trained run of transformer_xl to use instead of pre-training")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="of pre-training")
-    given = parser.parse_args(words)
-    given.data = need_data(given.data)
-    if given.quick:
-        given.minutes = 0.05
-        given.set = [*QUICK, *given.set]
-    return given
+    return settled(parser, words, {"set": QUICK})
 
 
 def main(words: Sequence[str] | None = None) -> int:

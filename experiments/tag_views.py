@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import foretext as ft
 from bench.common import need_data, table
-from experiments.chunks import few_sentences
+from experiments.chunks import by_method, few_sentences
 from experiments.course import Course, conduct, options
 from experiments.elmo_chunking import NAME, PART
 from experiments.results import paired, spread
@@ -178,21 +178,13 @@ def result_table(found: Mapping[Cell, Mapping[str, Any]]) -> str:
     """F1 over the draws, and what the views add to each other method, paired."""
     rows = []
     for labels in DRAWS:
-        measured = {cell: record for cell, record in found.items() if cell.labels == labels}
-        if not measured:
-            continue
-        f1 = {
-            method: {cell.draw: record["scores"]["f1"] for cell, record in measured.items() if cell.method == method}
-            for method in METHODS
-        }
-        count = max(record["sentences"] for record in measured.values())
-        for method, own in f1.items():
-            if own:
-                taken = [record["seconds"] for cell, record in measured.items() if cell.method == method]
-                less = "" if method == "views" else spread(paired(f1["views"], own), sign=True)
-                rows.append(
-                    [f"{count:,}", method, str(len(own)), spread(list(own.values())), less, f"{max(taken):.0f}"]
-                )
+        count, f1 = by_method(found, labels, METHODS)
+        for method, scores in f1.items():
+            if scores:
+                less = "" if method == "views" else spread(paired(f1["views"], scores), sign=True)
+                taken = [record["seconds"] for cell, record in found.items() if cell[::2] == (labels, method)]
+                f1_text = spread(list(scores.values()))
+                rows.append([f"{count:,}", method, str(len(scores)), f1_text, less, f"{max(taken):.0f}"])
     return table(["sentences", "method", "draws", "chunk F1, %", "views − it", "seconds"], rows)
 
 

@@ -38,6 +38,11 @@ UNIONS = (Union, UnionType)
 
 T = TypeVar("T", bound="DataclassInstance")
 
+# Parsed documents, not yet checked, or as they will be written: any key may hold any value.
+Toml = dict[str, Any]
+Json = dict[str, Any]
+Sections = dict[str, Any]  # section name → its dataclass; the name decides which one
+
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 
@@ -55,7 +60,7 @@ def to_toml(sections: Mapping[str, Any]) -> str:
     return "\n".join(blocks)
 
 
-def to_plain(section: Any) -> dict[str, Any]:
+def to_plain(section: Any) -> Toml:
     """A section as a dictionary of plain values: tuples become lists, None is left out."""
     if dataclasses.is_dataclass(section):
         defaults = {field.name: field.default for field in dataclasses.fields(section)}
@@ -71,7 +76,7 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _table(heading: str, values: Mapping[str, Any]) -> str:
+def _table(heading: str, values: Toml) -> str:
     return "".join([f"[{heading}]\n", *(_entry(key, value) for key, value in values.items())])
 
 
@@ -103,7 +108,7 @@ def _value(value: Any) -> str:
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def from_toml(text: str, where: str = "config.toml") -> dict[str, Any]:
+def from_toml(text: str, where: str = "config.toml") -> Toml:
     """Parsed TOML, bounded in size and depth; `where` is named in the error."""
     refuse_if(
         len(text) > MAX_BYTES,
@@ -133,7 +138,7 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     return cls(**values)
 
 
-def build_sections(classes: Mapping[str, type], mapping: Mapping[str, Any], where: str) -> dict[str, Any]:
+def build_sections(classes: Mapping[str, type], mapping: Toml, where: str) -> Sections:
     """A whole configuration. `classes` maps each section to its dataclass; an absent section gets the defaults."""
     for name in mapping:
         _check_known("section", name, classes, where)
@@ -166,9 +171,9 @@ def settings_in(text: str, where: str) -> list[Setting]:
         settings.append(Setting((section,), None, place, typed=True))  # even an empty section must be a known one
         for key, value in table.items():
             inner = value if isinstance(value, dict) and value else {None: value}
-            for name, own in inner.items():
+            for name, entry in inner.items():
                 names = (section, key) if name is None else (section, key, name)
-                settings.append(Setting(names, own, f"{place} {'.'.join(names[1:])}", typed=True))
+                settings.append(Setting(names, entry, f"{place} {'.'.join(names[1:])}", typed=True))
     return settings
 
 
@@ -183,7 +188,7 @@ def setting_of(given: str | Setting) -> Setting:
     return Setting(names, value.strip(), where)
 
 
-def apply_sets(sections: Mapping[str, Any], sets: Iterable[str | Setting]) -> dict[str, Any]:
+def apply_sets(sections: Mapping[str, Any], sets: Iterable[str | Setting]) -> Sections:
     """A copy of `sections` (dataclasses) with the settings applied; later ones override earlier ones."""
     result = dict(sections)
     for setting in map(setting_of, sets):
@@ -210,7 +215,7 @@ def _with(section: Any, names: Sequence[str], setting: Setting) -> Any:
     return dataclasses.replace(section, **{name: value})
 
 
-def _hints(cls: type) -> dict[str, Any]:
+def _hints(cls: type) -> dict[str, object]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
@@ -331,11 +336,15 @@ def difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
     `b`."""
     old, new = _flat(a), _flat(b)
     changes = [Change(key, old.get(key), new.get(key)) for key in {**old, **new}]
-    return [one for one in changes if one.old != one.new or isinstance(one.old, bool) != isinstance(one.new, bool)]
+    return [
+        change
+        for change in changes
+        if change.old != change.new or isinstance(change.old, bool) != isinstance(change.new, bool)
+    ]
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
     for key, value in values.items():
         value = _plain(value)
         flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}

@@ -35,16 +35,16 @@ def refuse_if(wrong: object, message: str, code: int = EXIT_USER) -> None:
         raise UserError(message, code)
 
 
-def check_range(section: str, config: object, said: str, *names: str) -> None:
-    """UserError unless these numbers are finite and within the bounds `said`, such as "at least 0 and below 1".
+def check_range(section: str, config: object, limits: str, *names: str) -> None:
+    """UserError unless these numbers are finite and within the bounds `limits`, such as "at least 0 and below 1".
     `section` is named in the message ("": none)."""
-    bounds = [part.rsplit(" ", 1) for part in said.split(" and ")]
+    bounds = [part.rsplit(" ", 1) for part in limits.split(" and ")]
     for name in names:
         value = getattr(config, name)
         within = (_BOUNDS[word](value, float(bound.replace(",", ""))) for word, bound in bounds)
         refuse_if(
             not (all(within) and -math.inf < value < math.inf),
-            f"{section}.{name}".removeprefix(".") + f" must be {said}, not {value}",
+            f"{section}.{name}".removeprefix(".") + f" must be {limits}, not {value}",
         )
 
 
@@ -63,9 +63,9 @@ class Interrupted(Exception):
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, ignoring case; None if none is similar."""
-    folded = {one.strip().casefold(): one for one in known}
-    found = difflib.get_close_matches(name[:200].strip().casefold(), list(folded), n=1, cutoff=0.5)
-    return folded[found[0]] if found else None
+    folded = {candidate.strip().casefold(): candidate for candidate in known}
+    matches = difflib.get_close_matches(name[:200].strip().casefold(), list(folded), n=1, cutoff=0.5)
+    return folded[matches[0]] if matches else None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -115,15 +115,15 @@ def _groups(body: str) -> Iterator[list[str]]:
 
 def sentences(paragraph: str) -> list[str]:
     """The sentences of one plain paragraph; abbreviations do not end a sentence."""
-    found: list[str] = []
+    texts: list[str] = []
     start = 0
     for boundary in [*_BOUNDARY.finditer(paragraph), None]:
         end = boundary.end() if boundary else len(paragraph)
         candidate = paragraph[start:end].strip()
         if candidate and not (boundary and _ABBREVIATION.search(candidate)):
-            found.append(candidate)
+            texts.append(candidate)
             start = end
-    return found
+    return texts
 
 
 def sentence_key(sentence: str) -> str:
@@ -134,17 +134,17 @@ def sentence_key(sentence: str) -> str:
 def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
     """One line for a function or class, without annotations, `self` and long defaults."""
     if isinstance(node, ast.ClassDef):
-        makers = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+        makers = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
         return f"class {node.name}({_arguments(makers[0].args) if makers else ''})"
     return f"def {node.name}({_arguments(node.args)})"
 
 
 def _arguments(given: ast.arguments) -> str:
-    for one in ast.walk(given):
-        if isinstance(one, ast.arg):
-            one.annotation = None
-    given.defaults = [_short(one) for one in given.defaults]
-    given.kw_defaults = [one and _short(one) for one in given.kw_defaults]
+    for argument in ast.walk(given):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    given.defaults = [_short(default) for default in given.defaults]
+    given.kw_defaults = [default and _short(default) for default in given.kw_defaults]
     given.args, given.posonlyargs = given.posonlyargs + given.args, []
     return re.sub(r"^(?:self|cls)(?:, |$)", "", ast.unparse(given))
 
@@ -156,14 +156,15 @@ def _short(default: ast.expr) -> ast.expr:
 
 def find_sources(roots: Sequence[Path]) -> dict[str, Path]:
     """Python source files below `roots` by module, without tests and vendored copies."""
-    found: dict[str, Path] = {}
+    sources: dict[str, Path] = {}
     for root in roots:
         for folder, subfolders, files in os.walk(root):
             subfolders[:] = [name for name in subfolders if name.isidentifier() and not _SKIPPED.fullmatch(name)]
             parts = Path(folder).relative_to(root).parts
             for stem in (name[:-3] for name in files if name.endswith(".py") and not _SKIPPED.fullmatch(name[:-3])):
-                found.setdefault(".".join(parts if stem == "__init__" else (*parts, stem)), Path(folder, f"{stem}.py"))
-    return found
+                module = ".".join(parts if stem == "__init__" else (*parts, stem))
+                sources.setdefault(module, Path(folder, f"{stem}.py"))
+    return sources
 
 
 def choose_sources(sources: dict[str, Path], seed: int, all_bytes: int) -> list[tuple[str, Path]]:
@@ -222,7 +223,7 @@ def harvest(
         watch()
         for docstring in read_docstrings(module, path):
             keys = [sentence_key(text) for text in docstring.paragraphs]
-            new = sum(len(one) for one in keys if one not in seen)
+            new = sum(len(key) for key in keys if key not in seen)
             seen.update(keys)
             if new and new * 2 >= sum(map(len, keys)):
                 kept.append(docstring)

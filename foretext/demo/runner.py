@@ -7,6 +7,7 @@ Progress is in progress.json together with its plan: called again, the demonstra
 starts over.
 """
 
+import itertools
 import json
 import platform
 import shutil
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from rich.console import Console
 from rich.live import Live
@@ -26,12 +27,12 @@ from rich.text import Text
 
 from foretext import __version__
 from foretext.api import load_language_model, pretrain
-from foretext.demo.report import TaskResult, percent, render
+from foretext.demo.report import TaskResult, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
 from foretext.errors import Interrupted, UserError
-from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter, StopRequest
 from foretext.text.corpus.atomic_writing import write_whole
+from foretext.train.resume import CURVE
 
 QUESTIONS = {
     "classification": "Which area of programming is this docstring from?",
@@ -50,6 +51,14 @@ DEFAULT = "default"  # `finetune`'s default way; for the first seed only
 TIMES = 4.5  # estimated time as a multiple of one side's: four folds, and then all rows
 # Narrower than `tiny`: reads twice the tokens in the same minutes, in pre-training and in fine-tuning.
 NARROW = ("model.width=128", "model.heads=2", "tokenizer.size=4000")
+
+
+class Progress(TypedDict):
+    """progress.json. Names of scores are "TASK SIDE SEED"; seconds are the longest fine-tuning of each task."""
+
+    plan: str
+    scores: dict[str, float]
+    seconds: dict[str, float]
 
 
 @dataclass
@@ -74,7 +83,7 @@ class Demo:
         self.pretrain_minutes = self.minutes * self.pretrain_share
         self.began = self.now()
         self.notes: list[str] = []
-        self.progress: dict[str, Any] = {}
+        self.progress = Progress(plan="", scores={}, seconds={})
 
     def run(self) -> list[TaskResult]:
         """Everything, from the corpus to report.html. A signal keeps the progress, and the next run resumes."""
@@ -130,7 +139,7 @@ class Demo:
             self.progress = json.loads((self.folder / "progress.json").read_bytes())
         if self.progress.get("plan") != plan:
             shutil.rmtree(self.base, ignore_errors=True)
-            self.progress = {"plan": plan, "scores": {}, "seconds": {}}
+            self.progress = Progress(plan=plan, scores={}, seconds={})
             self._write_progress()
 
     def _write_progress(self) -> None:
@@ -141,13 +150,13 @@ class Demo:
         """A line with the time left; on a terminal it is updated during the stage. No stage begins after a signal."""
         self._end_if_asked()
         label = self._label(title)
-        if not self.console.is_terminal:
+        if self.console.is_terminal:
+            with Live(get_renderable=lambda: self._label(title), console=self.console, transient=True):
+                yield
+            self.console.print(label)
+        else:
             self.console.print(label)
             yield
-            return
-        with Live(get_renderable=lambda: self._label(title), console=self.console, transient=True):
-            yield
-        self.console.print(label)
 
     def _label(self, title: str) -> Text:
         seconds = max(0, round(self._left()))
@@ -205,56 +214,48 @@ class Demo:
         return load_language_model(self.base).generate(prompt, max_tokens=60, temperature=0.7, top_p=0.9, seed=1)
 
     def _finetune_all(self, data: DemoData) -> None:
-        scores, seconds = self.progress["scores"], self.progress["seconds"]
-        number, total = 0, len(TASKS) * (len(SIDES) * len(self.seeds) + 1)
+        """Both sides of every task for each seed that there is time for; after the first seed the default way."""
+        seconds, numbers = self.progress["seconds"], itertools.count(1)
+        total = len(TASKS) * (len(SIDES) * len(self.seeds) + 1)
         for place, seed in enumerate(self.seeds):
-            jobs = [(task, side) for task in TASKS for side in SIDES]
-            if place == 0:
-                jobs += [(task, DEFAULT) for task in TASKS]
-            missing = any(f"{task} {side} {seed}" not in scores for task, side in jobs)
+            jobs = [(task, side) for task in TASKS for side in SIDES] + [(task, DEFAULT) for task in TASKS if not place]
+            missing = any(_name(task, side, seed) not in self.progress["scores"] for task, side in jobs)
             if place and missing and self._left() <= 2 * sum(seconds.values()):
                 self._note(f"There was no time for seed {seed}: the results are over {place}.")
                 return
-            for task, side in jobs:
-                number += 1
-                if f"{task} {side} {seed}" not in scores:
-                    self._finetune_one(data, task, side, seed, f"{number}/{total}")
+            for (task, side), number in zip(jobs, numbers):
+                if _name(task, side, seed) in self.progress["scores"]:
+                    continue
+                if side == DEFAULT and self._left() <= TIMES * seconds[task]:
+                    self._note(f"There was no time for {task} with word vectors.")
+                    continue
+                way = "with word vectors too" if side == DEFAULT else f"{side} pre-training"
+                with self._stage(f"fine-tuning {number}/{total}: {task}, {way}, seed {seed}"):
+                    self._finetune(data, task, side, seed)
 
-    def _finetune_one(self, data: DemoData, task: str, side: str, seed: int, number: str) -> None:
-        seconds, beside = self.progress["seconds"], side == DEFAULT
-        if beside and self._left() <= TIMES * seconds[task]:
-            self._note(f"There was no time for {task} with word vectors.")
-            return
-        how = "with word vectors too" if beside else f"{side} pre-training"
-        with self._stage(f"fine-tuning {number}: {task}, {how}, seed {seed}"):
-            began = self.now()
-            self.progress["scores"][f"{task} {side} {seed}"] = self.finetune(data, task, side, seed)
-        if not beside:
+    def _finetune(self, data: DemoData, task: str, side: str, seed: int) -> None:
+        seconds, began = self.progress["seconds"], self.now()
+        self.progress["scores"][_name(task, side, seed)] = self.finetune(data, task, side, seed)
+        if side != DEFAULT:
             seconds[task] = max(seconds.get(task, 0.0), self.now() - began)
         self._write_progress()
 
     def _result(self, data: DemoData, task: str) -> TaskResult:
         scores = self.progress["scores"]
         pretrained, untrained = (
-            [scores[name] for seed in self.seeds if (name := f"{task} {side} {seed}") in scores] for side in SIDES
+            [scores[name] for seed in self.seeds if (name := _name(task, side, seed)) in scores] for side in SIDES
         )
         rows = (len(data.rows[task, "train"]), len(data.rows[task, "test"]))
-        default = scores.get(f"{task} {DEFAULT} {self.seeds[0]}")
+        default = scores.get(_name(task, DEFAULT, self.seeds[0]))
         return TaskResult(task, pretrained, untrained, *rows, data.guessing(task), QUESTIONS[task], default)
 
     def _page(self, data: DemoData, results: list[TaskResult], samples: list[tuple[str, str]]) -> str:
-        metrics = RunDirectory(self.base).metrics()
-        clear = sum(one.is_clear for one in results)
+        clear = sum(result.is_clear for result in results)
         return render(
             title="Does pre-training help?",
             summary=f"A small GPT, pre-trained for {self.pretrain_minutes:.1f} minutes on the documentation inside "
             f"this Python, is clearly better than the same model without it on {clear} of {len(results)} tasks.",
-            curves={
-                "training loss": [(line["tokens"], line["losses"]["lm"]) for line in metrics if "losses" in line],
-                "validation loss (nats a token), against tokens seen": [
-                    (line["tokens"], line["validation"]["loss"]) for line in metrics if "validation" in line
-                ],
-            },
+            curve=(self.base / CURVE).read_bytes(),
             results=results,
             samples=samples,
             notes=[
@@ -284,10 +285,14 @@ class Demo:
         names = ("with pre-training", "without", "gain", "with word vectors too", "guessing")
         titles = (Column(title, justify="right") for title in names)
         table = Table("task", *titles, title="Test rows, accuracy in per cent: mean ± standard deviation over seeds")
-        for one in results:
-            sides = (percent(one.with_pretraining), percent(one.without))
-            table.add_row(one.task, *sides, one.gain_text, one.default_text, f"{100 * one.guessing:.1f}")
+        for result in results:
+            table.add_row(result.task, *result.texts)
         self.console.print(table)
         self._say(f"A sample:\n{''.join(samples[0])}")
         used = (self.now() - self.began) / 60
         self._say(f"Done in {used:.1f} minutes. The report: {self.folder / 'report.html'}")
+
+
+def _name(task: str, side: str, seed: int) -> str:
+    """The name of a score in progress.json."""
+    return f"{task} {side} {seed}"

@@ -126,13 +126,15 @@ def prepare(
         by_split[split_of(docstring.module, seed)].append(docstring)
         text[docstring.package] += sum(map(len, docstring.paragraphs))
     # Except short phrases: "Returns self" occurs everywhere.
-    held_out = {key for one in by_split["valid"] + by_split["test"] for key in _keys(one) if key.count(" ") >= 4}
-    seen = Counter(key for one in docstrings for key in (one.heading, *_keys(one)))
-    passages = {split: [_passage(one, seen) for one in by_split[split]] for split in SPLITS}
+    held_out = {
+        key for docstring in by_split["valid"] + by_split["test"] for key in _keys(docstring) if key.count(" ") >= 4
+    }
+    seen = Counter(key for docstring in docstrings for key in (docstring.heading, *_keys(docstring)))
+    passages = {split: [_passage(docstring, seen) for docstring in by_split[split]] for split in SPLITS}
     data = DemoData(
         folder=Path(folder),
         rows=_all_rows(passages, sizes, seed),
-        modules={split: len({one.module for one in by_split[split]}) for split in SPLITS},
+        modules={split: len({docstring.module for docstring in by_split[split]}) for split in SPLITS},
         packages=[package for package, _ in text.most_common(10)],
         documents=_documents(by_split["train"], held_out, seed),
     )
@@ -152,11 +154,10 @@ def _keys(docstring: Docstring) -> set[str]:
 def _documents(docstrings: list[Docstring], held_out: set[str], seed: int) -> list[str]:
     """The pre-training text: training modules only, without any paragraph that shares a sentence with the other
     splits."""
-    kept = [
-        (one.heading, [text for text in one.paragraphs if held_out.isdisjoint(map(sentence_key, sentences(text)))])
-        for one in docstrings
-    ]
-    documents = ["\n".join([heading, *texts]) for heading, texts in kept if texts]
+    documents = []
+    for docstring in docstrings:
+        texts = [text for text in docstring.paragraphs if held_out.isdisjoint(map(sentence_key, sentences(text)))]
+        documents += ["\n".join([docstring.heading, *texts])] if texts else []
     random.Random(f"corpus {seed}").shuffle(documents)
     return documents
 
@@ -173,16 +174,17 @@ def _passage(docstring: Docstring, seen: Counter[str]) -> Passage:
     """`seen`: how many docstrings have a sentence or a heading. A copy in two modules could be in training and in
     test."""
     running = [sentence for text in docstring.opening for sentence in sentences(text)]
-    usable = [is_usable(one) and seen[sentence_key(one)] == 1 for one in running]
+    usable = [is_usable(sentence) and seen[sentence_key(sentence)] == 1 for sentence in running]
     opening = running[: [*usable, False].index(False)]
-    while sum(len(one.split()) for one in opening) > EXCERPT_WORDS:
+    while sum(len(sentence.split()) for sentence in opening) > EXCERPT_WORDS:
         opening.pop()
-    words = next((one.split() for one, good in zip(running, usable) if good and len(one.split()) >= 9), [])
+    whole = (sentence.split() for sentence, good in zip(running, usable) if good)
+    words = next((words for words in whole if len(words) >= 9), [])
     middle = len(words) // 2
-    own = docstring.signature and seen[docstring.heading] == 1 and len(docstring.heading) <= LONGEST_HEADING
+    is_own_heading = docstring.signature and seen[docstring.heading] == 1 and len(docstring.heading) <= LONGEST_HEADING
     return Passage(
         area=AREA_OF.get(docstring.package, ""),
-        heading=docstring.heading if own else "",
+        heading=docstring.heading if is_own_heading else "",
         excerpt=" ".join(opening),
         halves=(" ".join(words[:middle]), " ".join(words[middle:])) if words else None,
         names_package=docstring.package.lower().strip("_") in " ".join(opening).lower(),
@@ -194,40 +196,42 @@ def _all_rows(passages: dict[str, list[Passage]], sizes: Mapping[str, int], seed
     rows: Rows = {}
     for task, split in itertools.product(TASKS, SPLITS):
         generator = random.Random(f"{task} {split} {seed}")
-        found = [one for one in passages[split] if one.area]
-        generator.shuffle(found)
+        usable = [passage for passage in passages[split] if passage.area]
+        generator.shuffle(usable)
         most = sizes[split] * (2 if (task, split) == (HARDEST, "train") else 1)
         if task in _MAKERS:
-            made = _MAKERS[task](found, most, generator)
+            drawn = _MAKERS[task](usable, most, generator)
         else:
-            made = [row for area in areas for row in _openings(found, area)[: most // len(areas)]]
-        if len({row[-1] for row in made}) < 2:
+            drawn = [row for area in areas for row in _openings(usable, area)[: most // len(areas)]]
+        if len({row[-1] for row in drawn}) < 2:
             raise UserError(
                 f"too little documentation for the {task} task's {split} rows: "
                 "run the demonstration in an environment with more packages, for example numpy and scikit-learn"
             )
-        generator.shuffle(made)
-        rows[task, split] = made
+        generator.shuffle(drawn)
+        rows[task, split] = drawn
     return rows
 
 
-def _openings(found: list[Passage], area: str) -> list[Row]:
+def _openings(passages: list[Passage], area: str) -> list[Row]:
     """The openings of an area that do not reveal it."""
-    return [(one.excerpt, area) for one in found if one.area == area and one.excerpt and not one.names_package]
+    in_area = (passage for passage in passages if passage.area == area and passage.excerpt)
+    return [(passage.excerpt, area) for passage in in_area if not passage.names_package]
 
 
-def _entailment(found: list[Passage], most: int, generator: random.Random) -> list[Row]:
+def _entailment(passages: list[Passage], most: int, generator: random.Random) -> list[Row]:
     """Two signatures of different areas at a time, with descriptions of nearly equal length: its own or the other's."""
-    members = [(one, one.heading, one.excerpt) for one in found if one.heading and one.excerpt]
+    headed = (passage for passage in passages if passage.heading and passage.excerpt)
+    members = [(passage, passage.heading, passage.excerpt) for passage in headed]
     return _exchanged(_alike(members, 2, most // 2, generator), "yes", "no")
 
 
-def _similarity(found: list[Passage], most: int, generator: random.Random) -> list[Row]:
+def _similarity(passages: list[Passage], most: int, generator: random.Random) -> list[Row]:
     """Two openings of different areas and nearly equal length at a time, each with its own shortened copy or the
     other's."""
-    cut = [(one, one.excerpt.split()[:16]) for one in found if len(one.excerpt.split()) >= 8]
-    drawn = [(one, words, sorted(generator.sample(range(len(words)), len(words) // 2))) for one, words in cut]
-    members = [(one, " ".join(words), " ".join(words[place] for place in kept)) for one, words, kept in drawn]
+    cut = [(passage, passage.excerpt.split()[:16]) for passage in passages if len(passage.excerpt.split()) >= 8]
+    drawn = [(passage, words, sorted(generator.sample(range(len(words)), len(words) // 2))) for passage, words in cut]
+    members = [(passage, " ".join(words), " ".join(words[place] for place in kept)) for passage, words, kept in drawn]
     return _exchanged(_alike(members, 2, most // 2, generator), "a copy", "another text")
 
 
@@ -239,10 +243,11 @@ def _exchanged(couples: list[list[Member]], same: str, other: str) -> list[Row]:
     return rows
 
 
-def _choice(found: list[Passage], most: int, generator: random.Random) -> list[Row]:
+def _choice(passages: list[Passage], most: int, generator: random.Random) -> list[Row]:
     """Four sentences of different areas at a time: the beginning of each with all four endings, in one order."""
     rows: list[Row] = []
-    for group in _alike([(one, *one.halves) for one in found if one.halves], CHOICES, most // CHOICES, generator):
+    members = [(passage, *passage.halves) for passage in passages if passage.halves]
+    for group in _alike(members, CHOICES, most // CHOICES, generator):
         generator.shuffle(group)
         endings = [ending for _, _, ending in group]
         rows += [(beginning, *endings, str(number)) for number, (_, beginning, _) in enumerate(group, start=1)]
@@ -264,7 +269,7 @@ def _alike(members: list[Member], size: int, most: int, generator: random.Random
     start = 0
     while start + size <= len(known):
         group = known[start : start + size]
-        fits = len({one.area for one, _, _ in group}) == size and length(group[-1]) - length(group[0]) <= 3
+        fits = len({passage.area for passage, _, _ in group}) == size and length(group[-1]) - length(group[0]) <= 3
         if fits:
             groups.append(group)
         start += size if fits else 1

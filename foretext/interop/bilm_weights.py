@@ -34,6 +34,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub import Foreign, about_drawn, check_in, drawn
 from foretext.interop.hub_tensors import read_json
@@ -80,13 +81,13 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
         "char_cnn" not in options,
         f"{path}: no 'char_cnn': the model reads word ids, not characters; give one that reads characters",
     )
-    lstm, cnn = (_field(options, name, path, lambda said: isinstance(said, dict), "an object") for name in _TABLES)
+    lstm, cnn = (_field(options, name, path, lambda value: isinstance(value, dict), "an object") for name in _TABLES)
     characters = _whole(cnn, "n_characters", path)
     refuse_if(
         characters not in (CHARACTERS - 1, CHARACTERS),  # as it was trained, and as it was published
         f"{path}: 'n_characters' is {characters}; only the 261 characters of UTF-8 bytes are supported",
     )
-    embedding = _field(cnn, "embedding", path, lambda said: isinstance(said, dict), "an object")
+    embedding = _field(cnn, "embedding", path, lambda value: isinstance(value, dict), "an object")
     filters = _field(cnn, "filters", path, _are_filters, "a list of [width, count]")
     words = CharEncoderConfig(
         width=_whole(lstm, "projection_dim", path),
@@ -96,7 +97,7 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
         characters=CHARACTERS,
         length=_whole(cnn, "max_characters_per_token", path),
         highways=_whole(cnn, "n_highway", path, none=0),
-        activation=_field(cnn, "activation", path, lambda said: said in ("relu", "tanh"), "relu or tanh"),
+        activation=_field(cnn, "activation", path, lambda value: value in ("relu", "tanh"), "relu or tanh"),
     )
     config = BilmTrunkConfig(
         vocabulary=0,
@@ -111,30 +112,28 @@ def read_bilm_options(path: Path) -> BilmTrunkConfig:
     return config
 
 
-def _field(
-    options: dict[str, Any], name: str, path: Path, fits: Callable[[Any], bool], wanted: str, none: Any = None
-) -> Any:
+def _field(options: Json, name: str, path: Path, fits: Callable[[Any], bool], wanted: str, none: Any = None) -> Any:
     """The value of an option, if it `fits`; `none`: its value if it is missing."""
-    said = none if options.get(name) is None else options[name]
-    refuse_if(not fits(said), f"{path}: field {name!r} must be {wanted}, not {_shown(said)}; get the file again")
-    return said
+    value = none if options.get(name) is None else options[name]
+    refuse_if(not fits(value), f"{path}: field {name!r} must be {wanted}, not {_shown(value)}; get the file again")
+    return value
 
 
-def _whole(options: dict[str, Any], name: str, path: Path, none: int | None = None) -> int:
+def _whole(options: Json, name: str, path: Path, none: int | None = None) -> int:
     return int(_field(options, name, path, _is_whole, "a whole number", none))
 
 
-def _is_bound(said: Any) -> bool:
-    return isinstance(said, int | float) and not isinstance(said, bool) and 0 <= said < _MOST
+def _is_bound(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST
 
 
-def _is_whole(said: Any) -> bool:
-    return isinstance(said, int) and _is_bound(said)
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and _is_bound(value)
 
 
-def _are_filters(said: Any) -> bool:
-    return isinstance(said, list) and all(
-        isinstance(pair, list) and len(pair) == 2 and all(map(_is_whole, pair)) for pair in said
+def _are_filters(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(pair, list) and len(pair) == 2 and all(map(_is_whole, pair)) for pair in value
     )
 
 
@@ -163,8 +162,8 @@ def read_bilm_weights(path: Path, config: BilmTrunkConfig) -> dict[str, Tensor]:
     )
     try:
         with h5py.File(path, "r") as file:
-            found = _renamed(_Reader(h5py, file, path), config)
-            return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in found.items()}
+            arrays = _renamed(_Reader(h5py, file, path), config)
+            return {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in arrays.items()}
     except (OSError, RuntimeError, ValueError, KeyError, TypeError) as error:  # hdf5's errors for a damaged file
         raise UserError(f"{path}: not a complete hdf5 file ({error}); get the file again") from None
 
@@ -205,8 +204,8 @@ class _Reader:
         return place
 
     def _check_storage(self, name: str, data: Any) -> None:
-        made = data.id.get_create_plist()
-        filters = [made.get_filter(number)[0] for number in range(made.get_nfilters())]
+        properties = data.id.get_create_plist()
+        filters = [properties.get_filter(number)[0] for number in range(properties.get_nfilters())]
         chunk = math.prod(data.chunks or (0,)) * data.dtype.itemsize
         outside = data.external or data.is_virtual
         refuse_if(
@@ -220,26 +219,26 @@ class _Reader:
 
 
 def _renamed(read: _Reader, config: BilmTrunkConfig) -> dict[str, np.ndarray]:
-    words, found = config.words, {}
+    words, arrays = config.words, {}
     table = read("char_embed", words.characters - 1, words.embedding)
-    found["words.characters.weight"] = np.concatenate([np.zeros_like(table[:1]), table])
+    arrays["words.characters.weight"] = np.concatenate([np.zeros_like(table[:1]), table])
     for number, (width, count) in enumerate(words.filters):
         weight = read(f"CNN/W_cnn_{number}", 1, width, words.embedding, count)
-        found[f"words.filters.{number}.weight"] = weight[0].transpose(2, 1, 0)
-        found[f"words.filters.{number}.bias"] = read(f"CNN/b_cnn_{number}", count)
+        arrays[f"words.filters.{number}.weight"] = weight[0].transpose(2, 1, 0)
+        arrays[f"words.filters.{number}.bias"] = read(f"CNN/b_cnn_{number}", count)
     size = words.features
     for number in range(words.highways):
         for theirs, ours in (("transform", "transform"), ("carry", "gate")):
-            found[f"words.highways.{number}.{ours}.weight"] = read(f"CNN_high_{number}/W_{theirs}", size, size).T
-            found[f"words.highways.{number}.{ours}.bias"] = read(f"CNN_high_{number}/b_{theirs}", size)
+            arrays[f"words.highways.{number}.{ours}.weight"] = read(f"CNN_high_{number}/W_{theirs}", size, size).T
+            arrays[f"words.highways.{number}.{ours}.bias"] = read(f"CNN_high_{number}/b_{theirs}", size)
     if words.projects:
-        found["words.project.weight"] = read("CNN_proj/W_proj", size, words.width).T
-        found["words.project.bias"] = read("CNN_proj/b_proj", words.width)
+        arrays["words.project.weight"] = read("CNN_proj/W_proj", size, words.width).T
+        arrays["words.project.bias"] = read("CNN_proj/b_proj", words.width)
     for direction, stack in enumerate(("forwards", "backwards")):
         for layer in range(config.layers):
             place = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            found |= {f"{stack}.lstms.{layer}.{name}": array for name, array in _lstm(read, config, place).items()}
-    return found
+            arrays |= {f"{stack}.lstms.{layer}.{name}": array for name, array in _lstm(read, config, place).items()}
+    return arrays
 
 
 def _lstm(read: _Reader, config: BilmTrunkConfig, place: str) -> dict[str, np.ndarray]:
@@ -247,14 +246,14 @@ def _lstm(read: _Reader, config: BilmTrunkConfig, place: str) -> dict[str, np.nd
     both = _gates(read(f"{place}/W_0", shape.inputs + shape.width, 4 * shape.cells).T)
     bias = _gates(read(f"{place}/B", 4 * shape.cells))
     bias[shape.cells : 2 * shape.cells] += 1.0
-    found = {
+    arrays = {
         "input.weight": both[:, : shape.inputs],
         "input.bias": bias,
         "recurrent.weight": both[:, shape.inputs :],
     }
     if shape.projects:
-        found["project.weight"] = read(f"{place}/W_P_0", shape.cells, shape.width).T
-    return found
+        arrays["project.weight"] = read(f"{place}/W_P_0", shape.cells, shape.width).T
+    return arrays
 
 
 def _gates(array: np.ndarray) -> np.ndarray:
@@ -271,33 +270,38 @@ _OPTIONS, _WEIGHTS, _VOCABULARY = "*options*.json", "*weights*.hdf5", "*vocab*.t
 
 
 def read_published_elmo(folder: Path) -> Foreign:
-    options, weights = _one(folder, _OPTIONS, "ELMo's options"), _one(folder, _WEIGHTS, "ELMo's weights")
+    options, weights = (
+        _single_file(folder, _OPTIONS, "ELMo's options"),
+        _single_file(folder, _WEIGHTS, "ELMo's weights"),
+    )
     tokenizer = words_of(_words(folder), lower=False, split="spaces", names=PUBLISHED_SPECIALS)
     bilm = load_bilm(options, weights)
     model = replace(bilm.config, vocabulary=tokenizer.size)
-    found = {f"bilm.{name}": tensor for name, tensor in bilm.state_dict().items()}
+    tensors = {f"bilm.{name}": tensor for name, tensor in bilm.state_dict().items()}
     split = (
         "words are separated by spaces: separate punctuation from words first, as in the texts that the model was "
         "trained on"
     )
     notes = (split, *about_drawn(str(weights), ["softmax"], head_drawn=True))
-    return Foreign(ELMO, model, tokenizer, found | drawn(ELMO, model, tokenizer, found), head_drawn=True, notes=notes)
+    return Foreign(
+        ELMO, model, tokenizer, tensors | drawn(ELMO, model, tokenizer, tensors), head_drawn=True, notes=notes
+    )
 
 
-def _one(folder: Path, pattern: str, what: str) -> Path:
-    found = sorted(folder.glob(pattern))
-    names = ", ".join(path.name for path in found)
+def _single_file(folder: Path, pattern: str, what: str) -> Path:
+    paths = sorted(folder.glob(pattern))
+    names = ", ".join(path.name for path in paths)
     several = (
         f"several files could be {what} ({names}); leave only one"
-        if found
+        if paths
         else (f"no {pattern} here, which would be {what}")
     )
-    refuse_if(len(found) != 1, f"{folder}: {several}")
-    return found[0]
+    refuse_if(len(paths) != 1, f"{folder}: {several}")
+    return paths[0]
 
 
 def _words(folder: Path) -> list[str]:
     """The words of the vocabulary, each once; empty if there is no file."""
-    there = any(folder.glob(_VOCABULARY))
-    lines = read_pieces(_one(folder, _VOCABULARY, "the vocabulary")) if there else []
+    exists = any(folder.glob(_VOCABULARY))
+    lines = read_pieces(_single_file(folder, _VOCABULARY, "the vocabulary")) if exists else []
     return list(dict.fromkeys(word for line in lines if (word := line.strip())))

@@ -181,8 +181,10 @@ def read_openai_gpt(folder: Path) -> Foreign:
 def _check(weights: dict[str, np.ndarray], model: Any, where: Path) -> None:
     wanted = shapes_of(GPT, model)
     for number, (name, array) in enumerate(weights.items()):
-        shape, own = list(array.shape), wanted[name]
-        refuse_if(shape != own, f"{where}: array {number} ({name}) has shape {shape}, not {own}; get it again")
+        shape, expected = list(array.shape), wanted[name]
+        refuse_if(
+            shape != expected, f"{where}: array {number} ({name}) has shape {shape}, not {expected}; get it again"
+        )
         with np.errstate(over="ignore"):
             finite = np.isfinite(array.astype(np.float32)).all()  # in the precision that is kept
         refuse_if(not finite, f"{where}: array {number} ({name}) holds non-finite numbers; get the files again")

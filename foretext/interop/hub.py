@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from foretext.config import Json, Toml
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub_names import HEAD, HubNames, sizes
 from foretext.interop.hub_tables import TABLES, WRITTEN_AS
@@ -62,14 +63,14 @@ class Foreign:
 
 def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     """Reads a folder with config.json, weights and a tokenizer."""
-    said = folder / "config.json"
-    config = read_json(said)
-    system, names = _system_of(config, said)
-    model = model_of(config, system, names, said)
+    config_path = folder / "config.json"
+    config = read_json(config_path)
+    system, names = _system_of(config, config_path)
+    model = model_of(config, system, names, config_path)
     tensors, where = read_weights(folder, allow_pickle)
     notes: list[str] = []
     tokenizer = read_tokenizer(folder, model.vocabulary, config, names, notes)
-    weights = _ours(tensors, system, names, model, where, tokenizer, rows_before(config, names, model, said))
+    weights = _ours(tensors, system, names, model, where, tokenizer, rows_before(config, names, model, config_path))
     new = drawn(system, model, tokenizer, weights)
     lacking = [words for start, words in names.absent.items() if any(name.startswith(start) for name in new)]
     head_drawn = any(name.startswith(f"{HEAD}head.") for name in new)
@@ -77,7 +78,7 @@ def read_hub(folder: Path, allow_pickle: bool = False) -> Foreign:
     return Foreign(system, model, tokenizer, weights | new, head_drawn, tuple(notes))
 
 
-def _system_of(config: dict[str, Any], where: Path) -> tuple[System, HubNames]:
+def _system_of(config: Json, where: Path) -> tuple[System, HubNames]:
     known = {names.model_type: (SYSTEMS[system], names) for system, names in TABLES.items()}
     kind: Any = config.get("model_type")
     refuse_if(
@@ -192,7 +193,7 @@ def export_hub(model: SavedModel, out: Path) -> list[str]:
 
 
 def _heads(
-    model: SavedModel, names: HubNames, weights: dict[str, Tensor], config: dict[str, Any], notes: list[str]
+    model: SavedModel, names: HubNames, weights: dict[str, Tensor], config: Json, notes: list[str]
 ) -> dict[str, Tensor]:
     """The task's head, or else the pre-training head, under their names. `weights`, `config` and `notes` are changed to
     match."""
@@ -246,11 +247,13 @@ MOST_NUMBER = 1e15
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 
-def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> ModelConfig:
+def model_of(config: Json, system: System, names: HubNames, where: Path) -> ModelConfig:
     """The trunk that config.json, at `where`, describes."""
     for key, values in names.only.items():
-        said = config.get(key, values[0])
-        refuse_if(said not in values, f"{where}: {key} is {said!r}, but {system.name} here supports only {values[0]!r}")
+        value = config.get(key, values[0])
+        refuse_if(
+            value not in values, f"{where}: {key} is {value!r}, but {system.name} here supports only {values[0]!r}"
+        )
     model: Any = system.sizes["paper"].model
     changes = _numbers(config, system, names, where) | _words(config, system, names, where)
     inner = config.get("n_inner")
@@ -263,9 +266,9 @@ def model_of(config: Mapping[str, Any], system: System, names: HubNames, where: 
     if names.after_padding:
         before = _padding(config, names, where) + 1
         changes |= {"context": changes["context"] - before, "first_position": min(before, model.first_position)}
-    found: ModelConfig = dataclasses.replace(model, **changes | _dropout(config, names, where))
-    check_in(found, where)
-    return found
+    described: ModelConfig = dataclasses.replace(model, **changes | _dropout(config, names, where))
+    check_in(described, where)
+    return described
 
 
 def check_in(model: ModelConfig, where: Path) -> None:
@@ -276,58 +279,58 @@ def check_in(model: ModelConfig, where: Path) -> None:
         raise UserError(f"{where}: {error}") from None
 
 
-def rows_before(config: Mapping[str, Any], names: HubNames, model: Any, where: Path) -> int:
+def rows_before(config: Json, names: HubNames, model: Any, where: Path) -> int:
     """Rows of their position table before ours. Where they count positions from the padding id on, the first rows
     belong to no position."""
     return _padding(config, names, where) + 1 - int(model.first_position) if names.after_padding else 0
 
 
-def _numbers(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> dict[str, Any]:
+def _numbers(config: Json, system: System, names: HubNames, where: Path) -> Toml:
     model = system.sizes["paper"].model
-    found: dict[str, Any] = {}
+    numbers: Toml = {}
     for ours, theirs in names.shape.items():
-        value = _number(_said(config, theirs, names, where), theirs, type(getattr(model, ours)), where)
+        value = _number(_given(config, theirs, names, where), theirs, type(getattr(model, ours)), where)
         least = names.least.get(theirs, value)
         refuse_if(value < least, f"{where}: {theirs} is {value}, but {system.name} here needs at least {least}")
-        found[ours] = value
-    rows = found["vocabulary"]
+        numbers[ours] = value
+    rows = numbers["vocabulary"]
     refuse_if(rows < 1, f"{where}: {names.shape['vocabulary']} is {rows}; get the file again")
-    return found
+    return numbers
 
 
-def _words(config: Mapping[str, Any], system: System, names: HubNames, where: Path) -> dict[str, str]:
-    found = {}
+def _words(config: Json, system: System, names: HubNames, where: Path) -> dict[str, str]:
+    settings = {}
     for ours, (key, words) in names.worded.items():
-        said = _said(config, key, names, where)
+        word = _given(config, key, names, where)
         refuse_if(
-            not isinstance(said, str) or said not in words,
-            f"{where}: {key} is {said!r}, but {system.name} here supports only {', '.join(map(repr, words))}",
+            not isinstance(word, str) or word not in words,
+            f"{where}: {key} is {word!r}, but {system.name} here supports only {', '.join(map(repr, words))}",
         )
-        found[ours] = words[said]
-    return found
+        settings[ours] = words[word]
+    return settings
 
 
-def _said(config: Mapping[str, Any], key: str, names: HubNames, where: Path) -> Any:
+def _given(config: Json, key: str, names: HubNames, where: Path) -> Any:
     refuse_if(key not in config and key not in names.defaults, f"{where}: {key} is missing; get the file again")
-    said = config.get(key, names.defaults.get(key))
-    return names.defaults[key] if said is None and key in names.unsaid else said
+    value = config.get(key, names.defaults.get(key))
+    return names.defaults[key] if value is None and key in names.unsaid else value
 
 
-def _dropout(config: Mapping[str, Any], names: HubNames, where: Path) -> dict[str, float]:
+def _dropout(config: Json, names: HubNames, where: Path) -> dict[str, float]:
     """Our single dropout; empty if none is given."""
-    said = {key: names.defaults[key] for key in names.dropouts if key in names.defaults} | dict(config)
-    dropouts = {key: _number(said[key], key, float, where) for key in names.dropouts if key in said}
-    told = ", ".join(f"{key} {value}" for key, value in dropouts.items())
+    given = {key: names.defaults[key] for key in names.dropouts if key in names.defaults} | dict(config)
+    dropouts = {key: _number(given[key], key, float, where) for key in names.dropouts if key in given}
+    listing = ", ".join(f"{key} {value}" for key, value in dropouts.items())
     refuse_if(
-        len(set(dropouts.values())) > 1, f"{where}: {told}: here one dropout is used in all places; make them equal"
+        len(set(dropouts.values())) > 1, f"{where}: {listing}: here one dropout is used in all places; make them equal"
     )
     return {"dropout": next(iter(dropouts.values()))} if dropouts else {}
 
 
-def _padding(config: Mapping[str, Any], names: HubNames, where: Path) -> int:
-    found: int = _number(_said(config, "pad_token_id", names, where), "pad_token_id", int, where)
-    refuse_if(found < 0, f"{where}: pad_token_id is {found}, but positions are counted from it; get the file again")
-    return found
+def _padding(config: Json, names: HubNames, where: Path) -> int:
+    padding: int = _number(_given(config, "pad_token_id", names, where), "pad_token_id", int, where)
+    refuse_if(padding < 0, f"{where}: pad_token_id is {padding}, but positions are counted from it; get the file again")
+    return padding
 
 
 def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
@@ -350,14 +353,14 @@ def table_for(model: SavedModel) -> HubNames:
     tables = (TABLES[name],) if name in TABLES else WRITTEN_AS.get(name, ())
     if not tables:
         raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
-    found: Any = model.model_config
-    unlike = [[name for name, value in table.must.items() if getattr(found, name) != value] for table in tables]
+    settings: Any = model.model_config
+    unlike = [[name for name, value in table.must.items() if getattr(settings, name) != value] for table in tables]
     nearest = min(range(len(tables)), key=lambda number: len(unlike[number]))
     table, differs = tables[nearest], unlike[nearest]
     if differs:
         theirs = " ".join(f"--set model.{name}={_toml(table.must[name])}" for name in differs)
         raise UserError(
-            f"this run cannot be exported: its model.{differs[0]} is {_toml(getattr(found, differs[0]))}, which "
+            f"this run cannot be exported: its model.{differs[0]} is {_toml(getattr(settings, differs[0]))}, which "
             f"{table.model_type} of transformers does not have; pre-train with {theirs} to export"
         )
     refuse_if(
@@ -372,11 +375,11 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Any]) -> None:
+def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, Tensor]) -> None:
     """UserError for settings of [model] that transformers' models do not have."""
-    own, found = model.system.sizes["paper"].model, model.model_config
-    different = [field for field in names.fixed if getattr(found, field) != getattr(own, field)]
-    if not different and names.names(found.layers).keys() != weights.keys():
+    papers, settings = model.system.sizes["paper"].model, model.model_config
+    different = [field for field in names.fixed if getattr(settings, field) != getattr(papers, field)]
+    if not different and names.names(settings.layers).keys() != weights.keys():
         different = ["embedding"]  # ALBERT's may have any width, but must exist
     if different:
         raise UserError(
@@ -385,16 +388,16 @@ def check_exportable(model: SavedModel, names: HubNames, weights: Mapping[str, A
         )
     for field, (key, words) in names.worded.items():
         refuse_if(
-            getattr(found, field) not in words.values(),
-            f"this run's model.{field} is {getattr(found, field)}, which transformers' {names.model_type} does not "
+            getattr(settings, field) not in words.values(),
+            f"this run's model.{field} is {getattr(settings, field)}, which transformers' {names.model_type} does not "
             f"support as {key}; it cannot be exported",
         )
 
 
-def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
+def config_of(model: SavedModel, names: HubNames) -> Json:
     """config.json of the language model."""
     shape: Any = model.model_config
-    config: dict[str, Any] = {"architectures": [names.language_model], "model_type": names.model_type}
+    config: Json = {"architectures": [names.language_model], "model_type": names.model_type}
     config |= {theirs: getattr(shape, ours) for ours, theirs in names.shape.items()}
     if "inner" in names.shape and not shape.inner:
         config[names.shape["inner"]] = 4 * shape.width
@@ -402,7 +405,7 @@ def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
     config |= dict.fromkeys(names.dropouts, shape.dropout)
     config |= {key: values[0] for key, values in names.only.items()}
     for ours, (key, words) in names.worded.items():
-        config[key] = next(theirs for theirs, own in words.items() if own == getattr(shape, ours))
+        config[key] = next(theirs for theirs, word in words.items() if word == getattr(shape, ours))
     config |= {"tie_word_embeddings": True, "torch_dtype": "float32"}
     config |= {key: special_of(model.tokenizer, role) for key, role in names.ids.items()}
     if names.after_padding:
@@ -414,5 +417,5 @@ def config_of(model: SavedModel, names: HubNames) -> dict[str, Any]:
 def padding_id(model: SavedModel) -> int:
     """The id from which they count positions; if there is no padding token, one that keeps our positions."""
     shape: Any = model.model_config
-    found = special_of(model.tokenizer, "pad")
-    return int(shape.first_position) - 1 if found is None else found
+    padding = special_of(model.tokenizer, "pad")
+    return int(shape.first_position) - 1 if padding is None else padding

@@ -12,13 +12,13 @@ renamed to `<|endoftext|>`: text never spells a special token, so its name does 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub_tensors import read_json
 from foretext.text.tokenizers.base import END, Tokenizer, tokenizer_from_json
@@ -60,36 +60,44 @@ def unigram_library(tokenizer: Unigram) -> tuple[tokenizers.Tokenizer, list[str]
     return whole, [note] if any(cut) else []
 
 
+class _Cleaning(TypedDict):
+    """How ALBERT's text is cleaned, by the keys of our own file."""
+
+    lower: bool
+    strip_accents: bool
+    charmap: Any  # `Unigram.from_data` checks it
+
+
 # -- in: tokenizer.json ------------------------------------------------------------------------------------------------
 
 
-def added_tokens(data: Mapping[str, Any], path: Path) -> dict[str, Any]:
+def added_tokens(data: Json, path: Path) -> Json:
     """The tokens that were added to the model's own, with their ids."""
-    found = data.get("added_tokens") or []
+    entries = data.get("added_tokens") or []
     refuse_if(
-        not isinstance(found, list)
-        or not all(isinstance(one, dict) and {"content", "id"} <= one.keys() for one in found),
+        not isinstance(entries, list)
+        or not all(isinstance(entry, dict) and {"content", "id"} <= entry.keys() for entry in entries),
         f"{path}: field 'added_tokens' must be a list of tokens with content and id; get the file again",
     )
-    return {str(one["content"]): one["id"] for one in found}
+    return {str(entry["content"]): entry["id"] for entry in entries}
 
 
-def put_together(ids: dict[str, int], more: Mapping[str, Any], path: Path, gaps: int = 0) -> None:
+def put_together(ids: dict[str, int], more: Json, path: Path, gaps: int = 0) -> None:
     """Adds pieces to `ids`; together they must be 0, 1, 2 …, each once, with at most `gaps` missing."""
     for piece, number in more.items():
-        own = ids.setdefault(piece, number)
-        refuse_if(own != number, f"{path}: the token {piece!r} has id {own} and id {number}; get the file again")
+        known = ids.setdefault(piece, number)
+        refuse_if(known != number, f"{path}: the token {piece!r} has id {known} and id {number}; get the file again")
     refuse_if(
         not numbered(list(ids.values()), gaps), f"{path}: ids are not 0 … {len(ids) - 1}, each once; get the file again"
     )
 
 
-def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
+def wordpiece_of_library(data: Json, path: Path) -> WordPiece:
     model = data["model"]
-    own = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
-    for key, value in own.items():
-        said = model.get(key, value)
-        refuse_if(said != value, f"{path}: {key} is {said!r}, but only {value!r} is supported")
+    fixed = {"unk_token": UNKNOWN_WORD, "continuing_subword_prefix": INSIDE, "max_input_chars_per_word": LONGEST_WORD}
+    for key, value in fixed.items():
+        given = model.get(key, value)
+        refuse_if(given != value, f"{path}: {key} is {given!r}, but only {value!r} is supported")
     cleaning = object_of(data.get("normalizer"))
     refuse_if(
         cleaning.get("type") != "BertNormalizer" or cleaning.get("clean_text", True) is not True,
@@ -99,12 +107,12 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
         object_of(data.get("pre_tokenizer")).get("type") != "BertPreTokenizer",
         f"{path}: its pre_tokenizer is not BERT's, the only one supported for WordPiece",
     )
-    said = {
+    casing = {
         "do_lower_case": cleaning.get("lowercase", True),
         "strip_accents": cleaning.get("strip_accents"),
         "tokenize_chinese_chars": cleaning.get("handle_chinese_chars"),
     }
-    lower = _lower_cased(said, path)
+    lower = _lower_cased(casing, path)
     beside = json_in(path.parent / SETTINGS).get("do_lower_case")
     refuse_if(
         isinstance(beside, bool) and beside is not lower,
@@ -114,10 +122,10 @@ def wordpiece_of_library(data: Mapping[str, Any], path: Path) -> WordPiece:
     return WordPiece.from_published(sorted(ids, key=ids.__getitem__), lower, str(path)).with_specials(added)
 
 
-def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
+def unigram_of_library(data: Json, path: Path) -> Unigram:
     model = data["model"]
     vocabulary, unknown = model.get("vocab"), model.get("unk_id")
-    pairs = isinstance(vocabulary, list) and all(isinstance(one, list) and len(one) == 2 for one in vocabulary)
+    pairs = isinstance(vocabulary, list) and all(isinstance(entry, list) and len(entry) == 2 for entry in vocabulary)
     refuse_if(
         not pairs or not all(isinstance(piece, str) for piece, _ in vocabulary),
         f"{path}: field 'vocab' must be a list of pieces with their scores; get the file again",
@@ -134,8 +142,8 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
     ids, added = _pieces(data, plain, path)
     scores = [score for _, score in vocabulary]
     return Unigram.from_data(
-        cleaning
-        | {
+        {
+            **cleaning,
             "pieces": sorted(ids, key=ids.__getitem__),
             "scores": scores + [0.0] * (len(ids) - len(scores)),
             "specials": sorted({vocabulary[unknown][0], *added}, key=ids.__getitem__),
@@ -145,7 +153,7 @@ def unigram_of_library(data: Mapping[str, Any], path: Path) -> Unigram:
     )
 
 
-def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
+def _pieces(data: Json, vocabulary: Any, path: Path) -> tuple[dict[str, int], list[str]]:
     """All pieces with their ids, and the names of the added ones, which are special tokens (`check_added`)."""
     refuse_if(
         not isinstance(vocabulary, dict), f"{path}: field 'vocab' must contain pieces and their ids; get the file again"
@@ -155,15 +163,15 @@ def _pieces(data: Mapping[str, Any], vocabulary: Any, path: Path) -> tuple[dict[
     return ids, sorted(added, key=ids.__getitem__)
 
 
-def object_of(value: Any) -> dict[str, Any]:
+def object_of(value: Any) -> Json:
     """The value if it is a JSON object; otherwise an empty one."""
     return value if isinstance(value, dict) else {}
 
 
-def _steps(value: Any, name: str) -> list[dict[str, Any]]:
+def _steps(value: Any, name: str) -> list[Json]:
     """The steps of a sequence, or a single step."""
-    found = object_of(value)
-    steps = found.get(name) if found.get("type") == "Sequence" else [found]
+    outer = object_of(value)
+    steps = outer.get(name) if outer.get("type") == "Sequence" else [outer]
     return [object_of(step) for step in steps] if isinstance(steps, list) else []
 
 
@@ -181,7 +189,7 @@ def _check_words(value: Any, path: Path) -> None:
     )
 
 
-def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
+def _albert_cleaning(value: Any, path: Path) -> _Cleaning:
     """Our settings for ALBERT's cleaning steps."""
     steps = _steps(value, "normalizers")
     named = [_named(step) for step in steps]
@@ -194,7 +202,7 @@ def _albert_cleaning(value: Any, path: Path) -> dict[str, Any]:
     return {"lower": lower, "strip_accents": strip, "charmap": charmap}
 
 
-def _named(step: Mapping[str, Any]) -> str:
+def _named(step: Json) -> str:
     if step.get("type") != "Replace":
         return str(step.get("type"))
     pattern = object_of(step.get("pattern"))
@@ -214,10 +222,10 @@ def unigram_of_file(folder: Path) -> Tokenizer:
     """spiece.model, with the settings of tokenizer_config.json."""
     settings = json_in(folder / SETTINGS)
     lower, accents = (_flag(settings, name, folder / SETTINGS) for name in ("do_lower_case", "keep_accents"))
-    found = Unigram.from_published(read_sentencepiece(folder / SPM), lower, str(folder / SPM))
+    tokenizer = Unigram.from_published(read_sentencepiece(folder / SPM), lower, str(folder / SPM))
     if accents:
-        found = Unigram.from_data(json.loads(found.to_json()) | {"strip_accents": False}, str(folder / SPM))
-    return _with_added(found, folder)
+        tokenizer = Unigram.from_data(json.loads(tokenizer.to_json()) | {"strip_accents": False}, str(folder / SPM))
+    return _with_added(tokenizer, folder)
 
 
 def _with_added(tokenizer: WordPiece | Unigram, folder: Path) -> Tokenizer:
@@ -227,12 +235,12 @@ def _with_added(tokenizer: WordPiece | Unigram, folder: Path) -> Tokenizer:
     return tokenizer.with_specials(sorted(more, key=ids.__getitem__))
 
 
-def json_in(path: Path) -> dict[str, Any]:
+def json_in(path: Path) -> Json:
     """The JSON object in a file; empty if there is no file."""
     return read_json(path) if path.is_file() else {}
 
 
-def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
+def _flag(settings: Json, name: str, path: Path) -> bool | None:
     value = settings.get(name)
     refuse_if(
         value is not None and not isinstance(value, bool),
@@ -241,7 +249,7 @@ def _flag(settings: Mapping[str, Any], name: str, path: Path) -> bool | None:
     return value
 
 
-def _lower_cased(settings: Mapping[str, Any], path: Path) -> bool | None:
+def _lower_cased(settings: Json, path: Path) -> bool | None:
     """Whether texts are lower-cased and stripped of accents; None if the files do not say."""
     lower, strip = _flag(settings, "do_lower_case", path), _flag(settings, "strip_accents", path)
     for name in ("tokenize_chinese_chars", "do_basic_tokenize"):
@@ -265,8 +273,8 @@ _ROLES = ("bos", "eos", "pad")
 
 def with_end(
     tokenizer: Tokenizer,
-    config: Mapping[str, Any],
-    settings: Mapping[str, Any],
+    config: Json,
+    settings: Json,
     rows: int,
     where: Path,
     notes: list[str],
@@ -277,9 +285,9 @@ def with_end(
         _check_role(tokenizer, role, config.get(f"{role}_token_id"), _name(settings.get(f"{role}_token")), rows, where)
     if END in tokenizer.specials:
         return tokenizer
-    said, name = config.get("eos_token_id"), _name(settings.get("eos_token"))
-    by_id = {id: one for one, id in tokenizer.specials.items()}
-    known = name if name in tokenizer.specials else by_id.get(said) if isinstance(said, int) else None
+    end_id, name = config.get("eos_token_id"), _name(settings.get("eos_token"))
+    by_id = {id: token for token, id in tokenizer.specials.items()}
+    known = name if name in tokenizer.specials else by_id.get(end_id) if isinstance(end_id, int) else None
     if known is None:
         return tokenizer
     notes.append(f"{where}: its end-of-text token {known} is called {END} here")
@@ -291,22 +299,22 @@ def with_end(
     return tokenizer_from_json(json.dumps(data), "the tokenizer")
 
 
-def _check_role(tokenizer: Tokenizer, role: str, said: Any, name: str | None, rows: int, where: Path) -> None:
+def _check_role(tokenizer: Tokenizer, role: str, given: Any, name: str | None, rows: int, where: Path) -> None:
     key = f"{role}_token_id"
-    if isinstance(said, bool) or not isinstance(said, int) or not 0 <= said < rows:
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < rows:
         return  # outside the table: a default that was never set
     for token in (name, END)[: 1 if role == "pad" else 2]:  # padding may have any id, since it is never looked at
-        own = tokenizer.specials.get(token or "", said)
-        refuse_if(own != said, f"{where}: {token} has id {own}, but config.json has {key} {said}; {_OTHER}")
-    if role != "pad" and said not in tokenizer.specials.values():
-        what = f"the piece {tokenizer.piece(said)!r}" if said < tokenizer.size else "beyond the vocabulary"
-        raise UserError(f"{where}: config.json has {key} {said}, which is {what}, not a special token; {_OTHER}")
+        known = tokenizer.specials.get(token or "", given)
+        refuse_if(known != given, f"{where}: {token} has id {known}, but config.json has {key} {given}; {_OTHER}")
+    if role != "pad" and given not in tokenizer.specials.values():
+        what = f"the piece {tokenizer.piece(given)!r}" if given < tokenizer.size else "beyond the vocabulary"
+        raise UserError(f"{where}: config.json has {key} {given}, which is {what}, not a special token; {_OTHER}")
 
 
 def _name(value: Any) -> str | None:
     """The name of a token, which these files write in two ways."""
-    found = value.get("content") if isinstance(value, dict) else value
-    return found if isinstance(found, str) else None
+    name = value.get("content") if isinstance(value, dict) else value
+    return name if isinstance(name, str) else None
 
 
 def check_added(folder: Path) -> None:
@@ -314,7 +322,7 @@ def check_added(folder: Path) -> None:
     listed = json_in(folder / WHOLE).get("added_tokens")
     decoder = object_of(json_in(folder / SETTINGS).get("added_tokens_decoder"))
     for name, entries in ((WHOLE, listed if isinstance(listed, list) else []), (SETTINGS, list(decoder.values()))):
-        words = [one.get("content") for one in entries if isinstance(one, dict) and one.get("special") is False]
+        words = [entry.get("content") for entry in entries if isinstance(entry, dict) and entry.get("special") is False]
         refuse_if(
             words,
             f"{folder / name}: the token {', '.join(map(repr, words[:1]))} was added as ordinary text, which is not "

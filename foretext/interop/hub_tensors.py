@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub_names import HubHead, HubNames, Theirs
 from foretext.nn.trunk import ModelConfig
@@ -40,7 +41,7 @@ PICKLE = "pytorch_model.bin"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)  # number formats of weights that can be read
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> Json:
     """The JSON object in a file."""
     data = any_json(path)
     refuse_if(not isinstance(data, dict), f"{path}: must hold one JSON object; get the file again")
@@ -106,8 +107,8 @@ def _read_pieces(folder: Path) -> dict[str, Tensor]:
     for name in sorted(set(names.values())):
         plain = Path(name).name == name and name.endswith(".safetensors")
         refuse_if(not plain, f"{index}: {name!r} is not the name of a .safetensors file beside it")
-        there = (folder / name).is_file()
-        refuse_if(not there, f"{folder / name}: missing, though {INDEX} names it; get the file again")
+        exists = (folder / name).is_file()
+        refuse_if(not exists, f"{folder / name}: missing, though {INDEX} names it; get the file again")
         tensors |= read_safetensors(folder / name)
     for name, file in names.items():
         lost = f"{folder / file}: does not contain {name}, though {INDEX} says so; get the file again"
@@ -130,8 +131,8 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
     except MemoryError:
         raise
     except Exception as error:  # a malformed stream breaks the loader in many ways; none of them runs code
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        reason = f"it asks for {found[1]}" if found else "it is not a plain file of tensors"
+        forbidden = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"it asks for {forbidden[1]}" if forbidden else "it is not a plain file of tensors"
         raise UserError(
             f"{path}: refused by the restricted loader, which creates tensors only: {reason}; no code in it was run"
         ) from None
@@ -166,8 +167,8 @@ class FolderTensors:
 
     def present(self, wanted: Mapping[str, Theirs]) -> dict[str, Theirs]:
         """`wanted` without the optional parts of which this folder has nothing."""
-        there = [ours for ours, theirs in wanted.items() if any(name in self.left for name in parts_of(theirs))]
-        lacking = tuple(start for start in self.names.absent if not any(ours.startswith(start) for ours in there))
+        held = [ours for ours, theirs in wanted.items() if any(name in self.left for name in parts_of(theirs))]
+        lacking = tuple(start for start in self.names.absent if not any(ours.startswith(start) for ours in held))
         return {ours: theirs for ours, theirs in wanted.items() if not ours.startswith(lacking)}
 
     def take(self, ours: str, theirs: Theirs, shape: list[int]) -> Tensor:
@@ -176,17 +177,17 @@ class FolderTensors:
         transposed = self.names.is_transposed(ours)
         wanted = [shape[0] // len(parts), *shape[1:]]
         wanted = wanted[::-1] if transposed else wanted
-        there = self.names.shape_of(ours, self.model) or wanted
-        found = [self._one(name, self.names.whole(ours, name), there).reshape(wanted) for name in parts]
-        whole = found[0] if len(found) == 1 else torch.cat(found)
+        their_shape = self.names.shape_of(ours, self.model) or wanted
+        tensors = [self._taken(name, self.names.whole(ours, name), their_shape).reshape(wanted) for name in parts]
+        whole = tensors[0] if len(tensors) == 1 else torch.cat(tensors)
         return (whole.t() if transposed else whole).contiguous()
 
-    def _one(self, name: str, shown: str, shape: list[int]) -> Tensor:
+    def _taken(self, name: str, shown: str, shape: list[int]) -> Tensor:
         tensor = self.left.pop(name, None)
         if tensor is None:
             raise UserError(f"{self.where}: {shown} is missing; get the file again")
-        own, kind = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
-        refuse_if(own != shape, f"{self.where}: {shown} has shape {own}, but config.json needs {shape}")
+        actual, kind = list(tensor.shape), str(tensor.dtype).removeprefix("torch.")
+        refuse_if(actual != shape, f"{self.where}: {shown} has shape {actual}, but config.json needs {shape}")
         refuse_if(
             tensor.dtype not in FLOATS,
             f"{self.where}: {shown} is {kind}, not float32, float16 or bfloat16; get the file again",
@@ -265,21 +266,21 @@ def head_of(model: SavedModel, names: HubNames) -> HubHead:
 
 def head_tensors(
     model: SavedModel, names: HubNames, head: HubHead, weights: dict[str, Tensor]
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+) -> tuple[dict[str, Tensor], Json]:
     """The head under their names, and its settings for config.json. A bias that their head lacks is folded into the
     trunk's `weights`."""
     task: Any = model.task
     config = model.task_config
-    own = {name: tensor.detach().double().cpu() for name, tensor in task.state_dict().items()}
+    parameters = {name: tensor.detach().double().cpu() for name, tensor in task.state_dict().items()}
     if task.kind == "regression":
         deviation = config.deviation * spread_of(config, task)
-        own["head.weight"] = own["head.weight"] * deviation
-        own["head.bias"] = own["head.bias"] * deviation + config.mean
+        parameters["head.weight"] = parameters["head.weight"] * deviation
+        parameters["head.bias"] = parameters["head.bias"] * deviation + config.mean
     if "head.bias" not in head.names:
         last = names.last_bias.format(last=model.model_config.layers - 1)
-        weights[last] = (weights[last].double() + _folded(own["head.weight"], own["head.bias"])).float()
-    tensors = {theirs: own[ours].float().contiguous() for ours, theirs in head.names.items()}
-    described = _described(head, task.kind, config.labels, len(own["head.weight"]))
+        weights[last] = (weights[last].double() + _folded(parameters["head.weight"], parameters["head.bias"])).float()
+    tensors = {theirs: parameters[ours].float().contiguous() for ours, theirs in head.names.items()}
+    described = _described(head, task.kind, config.labels, len(parameters["head.weight"]))
     return tensors, described
 
 
@@ -294,8 +295,8 @@ def _folded(weight: Tensor, bias: Tensor) -> Tensor:
     return shift
 
 
-def _described(head: HubHead, kind: str, labels: Sequence[str], outputs: int) -> dict[str, Any]:
-    described: dict[str, Any] = {"architectures": [head.model], "num_labels": outputs, **head.settings}
+def _described(head: HubHead, kind: str, labels: Sequence[str], outputs: int) -> Json:
+    described: Json = {"architectures": [head.model], "num_labels": outputs, **head.settings}
     if kind not in ("choice", "span", "tagging"):
         described["problem_type"] = "regression" if kind == "regression" else "single_label_classification"
     if kind not in ("choice", "span", "regression"):

@@ -20,6 +20,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.interop.hub_decoders import OPENAI_IDS
 from foretext.interop.hub_names import HubNames
@@ -143,10 +144,10 @@ def _frame(tokenizer: Tokenizer, framed: FramedLayout) -> processors.TemplatePro
     )
 
 
-def _settings(tokenizer: Tokenizer, context: int, framed: FramedLayout | None) -> dict[str, Any]:
+def _settings(tokenizer: Tokenizer, context: int, framed: FramedLayout | None) -> Json:
     """tokenizer_config.json."""
     inputs = ["input_ids", "attention_mask"]  # some versions would add token types, which would become weights of GPT
-    settings: dict[str, Any] = {
+    settings: Json = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context,
         "clean_up_tokenization_spaces": False,
@@ -217,14 +218,14 @@ def _character_level(tokenizer: CharBPE) -> tokenizers.Tokenizer:
 def read_tokenizer(
     folder: Path,
     rows: int,
-    config: Mapping[str, Any],
+    config: Json,
     names: HubNames,
     notes: list[str],
 ) -> Tokenizer:
     """The tokenizer of a folder whose token table has `rows` rows; `config`: its config.json; `names`: the table of its
     system. `notes` collects what the user must know."""
-    own = (folder / OWN).is_file()
-    if not own:
+    is_ours = (folder / OWN).is_file()
+    if not is_ours:
         check_added(folder)
     tokenizer, where = _read(folder, names.vocabularies)
     _check_pieces(tokenizer, names, rows, where)
@@ -232,7 +233,7 @@ def read_tokenizer(
     if names.ids != OPENAI_IDS:
         _check_roles(tokenizer, names.ids, config, rows, where)
         return tokenizer.with_specials(unused)
-    if not own:
+    if not is_ours:
         note_begin(folder, notes)
         if isinstance(tokenizer, CharBPE) and tokenizer.splitter == "spacy":
             notes.append(
@@ -257,16 +258,14 @@ def _check_pieces(tokenizer: Tokenizer, names: HubNames, rows: int, where: Path)
     )
 
 
-def _check_roles(
-    tokenizer: Tokenizer, ids: Mapping[str, str], config: Mapping[str, Any], rows: int, where: Path
-) -> None:
+def _check_roles(tokenizer: Tokenizer, ids: Mapping[str, str], config: Json, rows: int, where: Path) -> None:
     """Refuses a tokenizer whose special tokens have other ids than config.json says."""
     for key, role in ids.items():
-        said, own = config.get(key), special_of(tokenizer, role)
-        known = isinstance(said, int) and 0 <= said < rows  # outside the table: a default that was never set
+        given, actual = config.get(key), special_of(tokenizer, role)
+        known = isinstance(given, int) and 0 <= given < rows  # outside the table: a default that was never set
         refuse_if(
-            known and own not in (None, said),
-            f"{where}: {name_of(tokenizer, role)} has id {own}, but config.json has {key} {said}; the tokenizer is "
+            known and actual not in (None, given),
+            f"{where}: {name_of(tokenizer, role)} has id {actual}, but config.json has {key} {given}; the tokenizer is "
             "another model's: put the right one there",
         )
 
@@ -331,7 +330,7 @@ def _kind_of(model: Any) -> str | None:
     return kind if kind != "BPE" or isinstance(model.get("vocab"), dict) else None
 
 
-def _of_merges(data: Mapping[str, Any], path: Path) -> Tokenizer:
+def _of_merges(data: Json, path: Path) -> Tokenizer:
     model = data["model"]
     ids: dict[str, int] = dict(model["vocab"])
     put_together(ids, added_tokens(data, path), path)
@@ -344,7 +343,7 @@ def _of_merges(data: Mapping[str, Any], path: Path) -> Tokenizer:
     return _of_pieces(ids, [(left, right) for left, right in merges], _splitter_of(data, ids, path), str(path))
 
 
-def _splitter_of(data: Mapping[str, Any], ids: Mapping[str, int], path: Path) -> str:
+def _splitter_of(data: Json, ids: Mapping[str, int], path: Path) -> str:
     """How tokenizer.json splits text: one of our two ways for words that end in a mark; otherwise it must be
     GPT-2's."""
     if not any(piece.endswith(WORD_END) for piece in ids):
@@ -352,7 +351,7 @@ def _splitter_of(data: Mapping[str, Any], ids: Mapping[str, int], path: Path) ->
     return "rules" if json.dumps(PUNCTUATION) in json.dumps(data.get("pre_tokenizer")) else "spacy"
 
 
-def _check_byte_level(data: Mapping[str, Any], path: Path) -> None:
+def _check_byte_level(data: Json, path: Path) -> None:
     """Only GPT-2's way to split text is supported; another would silently give other ids."""
     refuse_if(
         data.get("normalizer") is not None,

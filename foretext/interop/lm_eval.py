@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.evaluate.likelihood import Query, query_of, score_queries
 from foretext.evaluate.perplexity import windows_of
@@ -116,8 +117,8 @@ def likelihoods(
         for (_, context), numbers in groups.items()
     ]
     results: list[tuple[float, bool]] = [(0.0, False)] * len(pairs)
-    for numbers, found in zip(groups.values(), score_queries(model, queries)):
-        for number, likelihood in zip(numbers, found):
+    for numbers, scored in zip(groups.values(), score_queries(model, queries)):
+        for number, likelihood in zip(numbers, scored):
             results[number] = (likelihood.total, likelihood.greedy)
     return results
 
@@ -139,25 +140,25 @@ def rolling(model: SavedModel, texts: Sequence[str]) -> list[float]:
             queries.append(Query(tuple(window[:-count]), (tuple(window[-count:]),)))
             owners.append(number)
     totals = [0.0] * len(texts)
-    for owner, found in zip(owners, score_queries(model, queries)):
-        totals[owner] += found[0].total
+    for owner, scored in zip(owners, score_queries(model, queries)):
+        totals[owner] += scored[0].total
     return totals
 
 
-def written(model: SavedModel, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+def written(model: SavedModel, requests: Sequence[tuple[str, Json]]) -> list[str]:
     """Continuations; requests with the same settings are written together."""
     groups: dict[Sampling, list[int]] = {}
     for number, (_, settings) in enumerate(requests):
         groups.setdefault(_sampling(settings), []).append(number)
     texts = [""] * len(requests)
     for sampling, numbers in groups.items():
-        found = write_in_turn(model, [requests[number][0] for number in numbers], sampling, reserve=True)
-        for number, one in zip(numbers, found):
-            texts[number] = one.text
+        continuations = write_in_turn(model, [requests[number][0] for number in numbers], sampling, reserve=True)
+        for number, continuation in zip(numbers, continuations):
+            texts[number] = continuation.text
     return texts
 
 
-def _sampling(settings: dict[str, Any]) -> Sampling:
+def _sampling(settings: Json) -> Sampling:
     """The sampling settings of one request, with the harness's meaning."""
     unknown = min(settings.keys() - _DECODING, default=None)
     known, beams = ", ".join(sorted(_DECODING)), settings.get("num_beams", 1)

@@ -28,7 +28,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from foretext.errors import refuse_if
 from foretext.runs.directory import (
@@ -37,6 +37,7 @@ from foretext.runs.directory import (
     METRICS,
     STAGING,
     Commit,
+    LogLine,
     RunDirectory,
     Stamp,
     commit_of,
@@ -202,8 +203,8 @@ def sweep(root: Path, commit: Commit | None) -> None:
     for folder in root.iterdir():
         if folder.is_symlink() or (commit and folder.name == commit.folder):
             continue
-        if found := STAGING.fullmatch(folder.name):
-            owner = Owner(found[1], int(found[2]), int(found[3]))
+        if staged := STAGING.fullmatch(folder.name):
+            owner = Owner(staged[1], int(staged[2]), int(staged[3]))
             over = owner.is_dead() or owner == Owner.me()
         else:
             over = FOLDER.fullmatch(folder.name) is not None
@@ -294,21 +295,21 @@ class MetricsLog:
         """Bytes written so far, which a checkpoint records."""
         return os.fstat(self._open()).st_size
 
-    def append(self, values: Mapping[str, Any]) -> None:
+    def append(self, line: LogLine) -> None:
         """Adds one line. Non-finite numbers become null: JSON cannot hold them."""
-        line = (json.dumps(_finite(values), ensure_ascii=False, allow_nan=False) + "\n").encode()
+        data = (json.dumps(_finite(line), ensure_ascii=False, allow_nan=False) + "\n").encode()
         descriptor, before = self._open(), self.size()
         try:
-            if os.write(descriptor, line) != len(line):
+            if os.write(descriptor, data) != len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             os.ftruncate(descriptor, before)
-            raise write_error(self.path, error, len(line)) from None
+            raise write_error(self.path, error, len(data)) from None
 
-    def rows_after(self, size: int, key: str) -> list[dict[str, Any]]:
+    def rows_after(self, size: int, key: str) -> list[LogLine]:
         """The lines beyond `size` bytes that have `key`. Unreadable lines are skipped: they will be cut off anyway."""
         lines = os.pread(self._open(), max(0, self.size() - size), size).split(b"\n")[:-1]
-        return [row for row in map(object_in, lines) if row is not None and key in row]
+        return [cast(LogLine, row) for row in map(object_in, lines) if row is not None and key in row]
 
     def truncate(self, size: int) -> None:
         """Truncate to `size` bytes, the length at the checkpoint."""

@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar, cast
 
+from foretext.config import Json
 from foretext.errors import UserError, refuse_if
 from foretext.runs.machine import is_a_link, size_text, write_error
 
@@ -44,6 +45,31 @@ _MAX_HEADER = 16_000_000  # of a safetensors file: enough for 100,000 tensors
 _PART = re.compile(r"[^./\\\x00-\x1f\x7f][^/\\\x00-\x1f\x7f]{0,127}")  # no leading dot: such names are for staging
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _REMEDY = "restore it from a copy, or train again into a new directory"
+
+
+class BadStep(TypedDict):
+    """A step whose loss or gradient was not finite. JSON has no NaN, so numbers are texts."""
+
+    epoch: int
+    samples: list[int]
+    losses: dict[str, str]
+    norm: str
+
+
+class LogLine(TypedDict, total=False):
+    """A line of the log: the position, and one of losses, samples, validation or bad step."""
+
+    step: int
+    tokens: int
+    seconds: float
+    losses: dict[str, float]  # in the file, a number that is not finite is null
+    rate: float
+    tokens_per_second: float
+    epoch: int
+    samples: list[int]
+    validation: dict[str, float]
+    bad_step: BadStep
+    undone: bool  # a resume has undone the step
 
 
 # -- names and files ---------------------------------------------------------------------------------------------------
@@ -175,7 +201,7 @@ def _journal(root: Path) -> Commit | None:
     return Commit(root, files, folder, staged, tuple(removed))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Path) -> Json:
     with open_plain(path) as file:
         data = file.read(_MAX_JSON + 1)
     refuse_if(
@@ -189,7 +215,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _listed(path: Path, value: dict[str, Any]) -> dict[str, Stamp]:
+def _listed(path: Path, value: Json) -> dict[str, Stamp]:
     """The files that a manifest or a journal lists, checked."""
     refuse_if(
         value.get("format") != FORMAT,
@@ -266,7 +292,7 @@ class RunDirectory:
 
         return self._consistently(name, use)
 
-    def metrics(self) -> list[dict[str, Any]]:
+    def metrics(self) -> list[LogLine]:
         """The log, one dictionary per line, without a last line that is still being written."""
         path = self.path / METRICS
         try:
@@ -275,7 +301,7 @@ class RunDirectory:
             return []
         for number, row in enumerate(rows, start=1):
             refuse_if(row is None, f"{path} line {number}: not a JSON object; remove that line")
-        return [row for row in rows if row is not None]
+        return [cast(LogLine, row) for row in rows if row is not None]
 
     def newest(self) -> Commit | None:
         """The newest commit; None before the first."""
@@ -357,7 +383,7 @@ def _reading_error(path: Path, error: UserError | OSError) -> UserError:
     return UserError(f"cannot read {path}: {error.strerror or error}")
 
 
-def object_in(line: bytes) -> dict[str, Any] | None:
+def object_in(line: bytes) -> Json | None:
     """The JSON object in a line of the log or in the lock; None if it is not one."""
     try:
         row = json.loads(line)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from foretext.config import Change, difference, to_plain
+from foretext.config import Change, Json, difference, to_plain
 from foretext.errors import counted
 from foretext.plan import PAPER, STATES
 from foretext.runs.directory import RunDirectory
@@ -35,17 +34,17 @@ def sequences_of(run: RunDirectory, texts: Sequence[str]) -> list[Pieces]:
     """Ids and pieces of each text; for a fine-tuned run, of the transformed sequences that it makes of them."""
     config = read_config(run)
     tokenizer = load_tokenizer(run, config.run)
-    made: Sequence[Sequence[int]]
+    sequences: Sequence[Sequence[int]]
     if isinstance(config, FinetuneConfig):
         build_layout = system_named(config.run.system).build_layout
         layout = build_layout(dict(tokenizer.specials), config.model.reads, config.run.direction)
-        made = family_of(config.task.kind).sequences(texts, Encoding(config.task, tokenizer, layout))
+        sequences = family_of(config.task.kind).sequences(texts, Encoding(config.task, tokenizer, layout))
     else:
-        made = [tokenizer.encode(text) for text in texts]
-    return [[(number, tokenizer.piece(number)) for number in ids] for ids in made]
+        sequences = [tokenizer.encode(text) for text in texts]
+    return [[(number, tokenizer.piece(number)) for number in ids] for ids in sequences]
 
 
-def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
+def describe_run(run: RunDirectory) -> dict[str, Json]:
     """Configuration, progress and files of a run."""
     described = {name: to_plain(section) for name, section in read_config(run).by_name().items()}
     if has_begun(run):
@@ -56,7 +55,7 @@ def describe_run(run: RunDirectory) -> dict[str, dict[str, Any]]:
     return described
 
 
-def _last_validation(run: RunDirectory) -> dict[str, Any]:
+def _last_validation(run: RunDirectory) -> dict[str, float]:
     validations = [record["validation"] for record in run.metrics() if "validation" in record]
     return {name: value for last in validations[-1:] for name, value in last.items() if name != "main"}
 
@@ -109,7 +108,7 @@ def _task_lines(config: FinetuneConfig) -> list[tuple[str, str]]:
         began = "none: what its head reads was learned from text"
     elif not task.from_scratch and transfer.layers >= 0:
         began += f", only its first {counted(transfer.layers, 'block')}"
-    others = (f"{name} ({said.replace(' ', ', ')} classes)" for name, said in task.also.items())
+    others = (f"{name} ({kind_and_classes.replace(' ', ', ')} classes)" for name, kind_and_classes in task.also.items())
     return [
         ("base", began),
         ("loss", describe_loss(config) if config.trains else ""),
@@ -136,11 +135,11 @@ def _view_lines(run: RunDirectory, tuned: bool) -> list[tuple[str, str]]:
         shares[block.partition(".")[0]] += share
     parts = (f"{view} {share:.0%}" for view, share in shares.most_common())
     scored = {name: value for name, value in index.get("scored", {}).items() if isinstance(value, float)}
-    told = "  ".join(f"{name} {value:.4g}" for name, value in scored.items())
+    shown = "  ".join(f"{name} {value:.4g}" for name, value in scored.items())
     rivals = "  ".join(f"{name} {value:.4g}" for name, value in index.get("baselines", {}).items())
     return [
         ("views", f"{', '.join(parts)} of the scores{'' if tuned else '; the trunk is not fine-tuned'}"),
-        ("scored", f"{told}  ({index['scored']['rows']})" if told else ""),
+        ("scored", f"{shown}  ({index['scored']['rows']})" if shown else ""),
         ("baselines", rivals),
     ]
 
@@ -214,8 +213,12 @@ def _unlike_the_paper(config: Config) -> str:
     """How a run differs from its system's paper, in plain words: its value, and the paper's in parentheses."""
     if isinstance(config, FinetuneConfig):
         return _finetuned_unlike_the_paper(config)
-    said = _differences(_unlike(config, PAPER, ("model", "tokenizer", "objective", "training", "start")))
-    return f"differs from the paper (in parentheses): {', '.join(said)}" if said else "all settings are the paper's"
+    differences = _differences(_unlike(config, PAPER, ("model", "tokenizer", "objective", "training", "start")))
+    return (
+        f"differs from the paper (in parentheses): {', '.join(differences)}"
+        if differences
+        else "all settings are the paper's"
+    )
 
 
 def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
@@ -224,12 +227,12 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
     views = f"views {', '.join(config.views.kinds)} (none)" if config.views else ""
     if config.views is not None and not config.trains:
         trunk = "as pre-trained" if STATES in config.views.kinds else "left out"
-        own = "frozen" if system.sizes[PAPER].transfer.thaw == "never" else "fine-tuned"
-        told = f"{views}, the trunk {trunk} ({own})"
-        return f"differs from {whose} settings (in parentheses): {told}; --plan paper uses {whose}{why}"
+        in_paper = "frozen" if system.sizes[PAPER].transfer.thaw == "never" else "fine-tuned"
+        difference = f"{views}, the trunk {trunk} ({in_paper})"
+        return f"differs from {whose} settings (in parentheses): {difference}; --plan paper uses {whose}{why}"
     unused = () if config.transfer.model == "recurrent" else ("transfer.reader.",)
     changes = _unlike(config, PAPER, ("training", "transfer", "objective", "pooling"))
-    said = _differences([change for change in changes if not change.key.startswith(unused)])
+    differences = _differences([change for change in changes if not change.key.startswith(unused)])
     epochs = size_named(system, PAPER).epochs
     others = {
         f"epochs {task.epochs} ({epochs})": task.epochs != epochs,
@@ -237,15 +240,18 @@ def _finetuned_unlike_the_paper(config: FinetuneConfig) -> str:
         "scores shrunk towards the mean (as predicted)": task.shrinks,
         views: bool(views),
     }
-    said += [text for text, differs in others.items() if differs]
+    differences += [text for text, differs in others.items() if differs]
     shape = "; the architecture is not the paper's" if _unlike(config, PAPER, ("model",)) else ""
-    if not said:
+    if not differences:
         return f"all fine-tuning settings are {whose}{why}{shape}"
-    return f"differs from {whose} settings (in parentheses): {', '.join(said)}; --plan paper uses {whose}{why}{shape}"
+    listing = ", ".join(differences)
+    return f"differs from {whose} settings (in parentheses): {listing}; --plan paper uses {whose}{why}{shape}"
 
 
 def _differences(changes: Sequence[Change]) -> list[str]:
     """The differences in plain words. A key of a table inside a section is shown with the table's name."""
-    told = [change for change in changes if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER]
-    words = [_PLAIN.get(one.key, one.key.partition(".")[2].replace(".", " ").replace("_", " ")) for one in told]
-    return [f"{name} {change.new} ({change.old})" for name, change in zip(words, told)]
+    shown = [change for change in changes if change.key.rpartition(".")[2] not in _NOT_OF_A_PAPER]
+    words = [
+        _PLAIN.get(change.key, change.key.partition(".")[2].replace(".", " ").replace("_", " ")) for change in shown
+    ]
+    return [f"{name} {change.new} ({change.old})" for name, change in zip(words, shown)]

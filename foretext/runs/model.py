@@ -4,10 +4,10 @@ original order."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, cast
 
 import numpy as np
 import torch
@@ -276,11 +276,20 @@ def model_tensors(model: SavedModel) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu() for name, tensor in _whole(model).state_dict().items()}
 
 
-def model_state(model: SavedModel) -> dict[str, Any]:
+class ModelState(TypedDict):
+    """A model as plain data."""
+
+    config: str  # config.toml
+    tokenizer: str  # tokenizer.json
+    weights: dict[str, np.ndarray]
+    views: NotRequired[Mapping[str, Any]]  # of `views_state`
+
+
+def model_state(model: SavedModel) -> ModelState:
     """A model as plain data (texts and arrays): the contents of its run directory."""
     tensors = model_tensors(model) if _reads_trunk(model.config) else {}
     weights = {name: tensor.numpy() for name, tensor in tensors.items()}
-    state = {"config": model.config.text(), "tokenizer": model.tokenizer.to_json(), "weights": weights}
+    state: ModelState = {"config": model.config.text(), "tokenizer": model.tokenizer.to_json(), "weights": weights}
     if model.views is not None:
         from foretext.runs.views import views_state
 
@@ -288,7 +297,7 @@ def model_state(model: SavedModel) -> dict[str, Any]:
     return state
 
 
-def model_of_state(state: dict[str, Any]) -> SavedModel:
+def model_of_state(state: ModelState) -> SavedModel:
     """The model that `model_state` turned into data."""
     where = "the saved state"
     tensors = {name: torch.from_numpy(array.copy()) for name, array in state["weights"].items()}
@@ -301,10 +310,10 @@ def model_of_state(state: dict[str, Any]) -> SavedModel:
     return model
 
 
-def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, said: str) -> None:
+def check_amount(model: ModelConfig, tensors: dict[str, Tensor], where: str, described: str) -> None:
     """UserError if the configuration needs far more numbers than the file holds; checked before memory is allocated."""
-    there, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
-    refuse_if(needed > 2 * there, f"{where}: has {there:,} numbers, but {said} needs {needed:,}; restore both")
+    held, needed = sum(tensor.numel() for tensor in tensors.values()), model.parameters() + model.fixed
+    refuse_if(needed > 2 * held, f"{where}: has {held:,} numbers, but {described} needs {needed:,}; restore both")
 
 
 def put_weights(module: nn.Module, tensors: dict[str, Tensor], where: str) -> None:
@@ -335,14 +344,14 @@ def example_scores(model: SavedModel, examples: Sequence[Any], progress: Progres
     """The scores of each example: logits of its classes or choices, its predicted score, logits of each word's tags, or
     logits of each token as start and end."""
     trunk, task, device = model.trunk.eval(), model.head.eval(), model.device
-    found: dict[int, np.ndarray] = {}
+    by_index: dict[int, np.ndarray] = {}
     for indices in length_batches([example.tokens for example in examples], progress=progress):
         batch = task.make([examples[index] for index in indices])
         # Without labels no loss is computed; the language model's would cost more than the scores.
         batch = replace(batch, labels=None, targets_BT=None).to(device)
         scores = task(trunk, batch).scores.float().cpu().numpy()
-        found |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
-    return [found[index] for index in range(len(examples))]
+        by_index |= {index: examples[index].asked(row) for index, row in zip(indices, scores)}
+    return [by_index[index] for index in range(len(examples))]
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import foretext
-from foretext.config import build, build_sections, from_toml, to_toml
+from foretext.config import Sections, Toml, build, build_sections, from_toml, to_toml
 from foretext.errors import UserError, check_range, counted, refuse_if
 from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
@@ -136,7 +136,7 @@ class ModelSections:
     run: RunConfig
     model: ModelConfig
 
-    def by_name(self) -> dict[str, Any]:
+    def by_name(self) -> Sections:
         """The sections in use, in the order of config.toml."""
         return {name: section for name, section in vars(self).items() if section is not None}
 
@@ -218,9 +218,9 @@ def read_config(run: RunDirectory) -> PretrainConfig | FinetuneConfig:
 def config_in(text: str, where: str) -> PretrainConfig | FinetuneConfig:
     """The configuration in a text from `ModelSections.text`, checked."""
     raw = from_toml(text, where)
-    format = _said(raw, "run", "format")
+    format = _setting(raw, "run", "format")
     refuse_if(format not in (None, FORMAT), f"{where}: written by a newer Foretext (format {format}); update foretext")
-    name = _said(raw, "run", "system")
+    name = _setting(raw, "run", "system")
     if not isinstance(name, str | None):
         raise UserError(f"{where}: [run] must name the system; restore it from a copy")
     # this decides the classes of [model] and [objective]
@@ -246,21 +246,21 @@ def check_saved(config: PretrainConfig | FinetuneConfig, where: str) -> None:
         raise UserError(f"{where}: {error}; restore it from a copy") from None
 
 
-def _section_names(raw: dict[str, Any], system: System) -> tuple[str, ...]:
+def _section_names(raw: Toml, system: System) -> tuple[str, ...]:
     """The sections that this kind of run has, and those that it has only because another section says so."""
-    if _said(raw, "run", "kind") != "finetune":
-        return (*_PRETRAINED, "start") if _said(raw, "data", "starts_from") else _PRETRAINED
-    pooled = ("pooling",) if _said(raw, "transfer", "pooling") == "concat" else ()
+    if _setting(raw, "run", "kind") != "finetune":
+        return (*_PRETRAINED, "start") if _setting(raw, "data", "starts_from") else _PRETRAINED
+    pooled = ("pooling",) if _setting(raw, "transfer", "pooling") == "concat" else ()
     if "views" in raw:
-        kinds = _said(raw, "views", "kinds")
+        kinds = _setting(raw, "views", "kinds")
         tuned = isinstance(kinds, list) and TUNED in kinds  # otherwise the loop trains nothing and there is no budget
         return (*(name for name in _FINETUNED if tuned or name != "budget"), *pooled, "views")
     return (*_FINETUNED, *pooled, *(("objective",) if system.build_head is not None else ()))
 
 
-def _said(raw: dict[str, Any], section: str, key: str) -> Any:
-    found = raw.get(section)
-    return found.get(key) if isinstance(found, dict) else None
+def _setting(raw: Toml, section: str, key: str) -> Any:
+    table = raw.get(section)
+    return table.get(key) if isinstance(table, dict) else None
 
 
 # -- the losses of a fine-tuning ---------------------------------------------------------------------------------------
@@ -273,7 +273,9 @@ _WORDS = {"lm": "language model", "temporal": "temporal activation"}
 def loss_terms(config: FinetuneConfig) -> dict[str, float]:
     """Each named loss and its weight, as in the task. A weight that rises is given with its final value."""
     if config.objective is not None:  # a system with its own heads
-        kinds = {LABEL: config.task.kind} | {name: said.split()[0] for name, said in config.task.also.items()}
+        kinds = {LABEL: config.task.kind} | {
+            name: kind_and_classes.split()[0] for name, kind_and_classes in config.task.also.items()
+        }
         terms: dict[str, float] = config.objective.loss_terms(kinds)
         return terms
     pooling = config.pooling

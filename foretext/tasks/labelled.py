@@ -45,16 +45,16 @@ class LabelSet:
     def from_rows(cls, rows: Iterable[Row]) -> "LabelSet":
         """The labels of training rows; UserError if there is only one class."""
         rows = list(rows)
-        found = {class_name(row): row for row in rows}
-        if not found:
+        by_class = {class_name(row): row for row in rows}
+        if not by_class:
             raise UserError("no training rows; give a file with labelled rows")
-        if len(found) == 1:
-            name, row = next(iter(found.items()))
+        if len(by_class) == 1:
+            name, row = next(iter(by_class.items()))
             raise UserError(
                 f"all {len(rows):,} rows have the label {name!r} (the last: {row.where}); give rows of at least two "
                 "classes"
             )
-        return cls(order_names(found))
+        return cls(order_names(by_class))
 
     def __len__(self) -> int:
         return len(self.names)

@@ -36,8 +36,8 @@ def split_again(states: Mapping[int, Any], size: int) -> dict[int, Any]:
     if not parts:
         return {}
     whole = {path: _joined([part[path] for part in parts]) for path in parts[0]}
-    counts = [len(next(iter(own.values()))) for own in (whole, *parts)]
-    if all(own == min(size, counts[0] - number * size) for number, own in enumerate(counts[1:])):
+    counts = [len(next(iter(leaves.values()))) for leaves in (whole, *parts)]
+    if all(count == min(size, counts[0] - number * size) for number, count in enumerate(counts[1:])):
         return dict(states)
     starts = range(0, counts[0], size)
     return {number: _grown(whole, slice(start, start + size)) for number, start in enumerate(starts)}
@@ -79,11 +79,11 @@ def _leaves(state: Any, path: str = "") -> Iterator[tuple[str, Tensor]]:
 
 def from_tensors(tensors: Mapping[str, Tensor], device: torch.device) -> dict[int, Any]:
     """The inverse of `to_tensors`: numbered parts become tuples, named ones dictionaries."""
-    own: dict[int, dict[str, Tensor]] = {}
+    parts: dict[int, dict[str, Tensor]] = {}
     for path, tensor in tensors.items():
         number, slash, rest = path.partition("/")
-        own.setdefault(int(number), {})[slash + rest] = tensor.to(device)
-    return {number: _grown(leaves) for number, leaves in own.items()}
+        parts.setdefault(int(number), {})[slash + rest] = tensor.to(device)
+    return {number: _grown(leaves) for number, leaves in parts.items()}
 
 
 def _grown(leaves: Mapping[str, Tensor], rows: slice | None = None) -> Any:
@@ -107,23 +107,25 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: i
     numbers = {path.partition("/")[0] for path in tensors}
     parts = {str(number) for number in range(len(numbers))}
     check_names(tensors, {number + name: wanted[name] for number in parts for name in wanted}, where)
-    found = 0
+    counted = 0
     for number in sorted(parts):
-        found += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
-    refuse_if(found != rows, f"{where}: states of {found} rows, not {rows}; {FOREIGN}")
+        counted += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
+    refuse_if(counted != rows, f"{where}: states of {counted} rows, not {rows}; {FOREIGN}")
 
 
-def _check_part(own: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest: int, where: str, number: str) -> int:
+def _check_part(
+    tensors: Mapping[str, Tensor], wanted: Mapping[str, Tensor], longest: int, where: str, number: str
+) -> int:
     """The number of rows in one micro-batch's state; UserError if its tensors do not have the expected shapes."""
-    first = next(iter(own.values()))
+    first = next(iter(tensors.values()))
     rows = len(first) if first.ndim else 0
-    length = max((tensor.shape[1] for tensor in own.values() if tensor.ndim > 1), default=0)
+    length = max((tensor.shape[1] for tensor in tensors.values() if tensor.ndim > 1), default=0)
     memories = {name for name, like in wanted.items() if like.ndim > 1 and like.shape[1] == 0}
     refuse_if(
         length > longest and memories,
         f"{where}: a memory of {length} tokens, but at most {longest} are allowed; {FOREIGN}",
     )
-    for name, tensor in own.items():
+    for name, tensor in tensors.items():
         like = wanted[name]
         shape = (rows, *((length, *like.shape[2:]) if name in memories else like.shape[1:]))
         check_tensor(tensor, shape, like.dtype, f"{where}: {number}{name}")

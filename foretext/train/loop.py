@@ -28,7 +28,7 @@ from foretext.nn.trunk import Trunk
 from foretext.nn.weights import AveragedWeights, check_tensors
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.commit import RunWriter
-from foretext.runs.directory import RunDirectory
+from foretext.runs.directory import LogLine, RunDirectory
 from foretext.runs.report import Reporter, StepReport, StopRequest
 from foretext.runs.run_config import POSITION, Budget, Position, has_begun, read_position
 from foretext.systems.base import TrainingConfig
@@ -44,7 +44,6 @@ OPTIMIZER = "training/optimizer.safetensors"
 CURRENT = "training/current.safetensors"  # the weights to resume from, if model.safetensors has the best ones
 CARRIED = "training/state.safetensors"
 AVERAGE = "training/average.safetensors"  # averaged weights, and how many steps went into them
-UNDONE = "undone"  # marks a log line about a step that a resume has undone
 
 
 @dataclass(frozen=True)
@@ -292,9 +291,13 @@ class Loop:
         self.reporter.step(StepReport(self.position.step, means, rate, self.position.tokens, speed, progress, left))
         self._log({"losses": means, "rate": rate, "tokens_per_second": round(speed, 1)})
 
-    def _log(self, record: dict[str, Any]) -> None:
+    def _log(self, record: LogLine) -> None:
         if self.writer:
-            head = {"step": self.position.step, "tokens": self.position.tokens, "seconds": self.position.seconds}
+            head: LogLine = {
+                "step": self.position.step,
+                "tokens": self.position.tokens,
+                "seconds": self.position.seconds,
+            }
             self.writer.log.append(head | record)
 
     def _evaluate(self) -> None:
@@ -381,7 +384,7 @@ class Loop:
         the first checkpoint at most `LOST_SHARE` of the budget is counted, so that some is left for training."""
         if self.job.budget.minutes is None:
             return 0.0
-        logged = (record.get("seconds") for record in run.metrics() if UNDONE not in record)
+        logged = (record.get("seconds") for record in run.metrics() if "undone" not in record)
         spent = max((float(value) for value in logged if isinstance(value, int | float)), default=0.0)
         whole = 60.0 * self.job.budget.minutes
         return min(spent, whole if has_begun(run) else LOST_SHARE * whole)
@@ -438,4 +441,4 @@ class Loop:
         bad = {row.get("step"): row for row in self.writer.log.rows_after(size, "bad_step")}
         self.writer.log.truncate(size)
         for row in bad.values():
-            self.writer.log.append(row | {UNDONE: True})
+            self.writer.log.append(row | {"undone": True})

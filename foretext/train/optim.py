@@ -80,7 +80,7 @@ def split_rows(groups: list[Group], name: str, first: int, rows: int) -> dict[st
     parts = {f"{name}[:{first}]": Rows(name, 0, first), f"{name}[{first}:]": Rows(name, first, rows)}
     old_name, new_name = parts
     for group in groups:
-        group.names = [old_name if one == name else one for one in group.names]
+        group.names = [old_name if parameter == name else parameter for parameter in group.names]
     groups[-1].names = [*groups[-1].names, new_name]
     return parts
 
@@ -346,7 +346,9 @@ def make_optimizer(
     names = [[name for name in group if name not in top] for group in layered_names(trunk)]
     names = [group for group in (*names, top) if group]
     plan = TransferPlan(rate_decay=rate_decay)
-    return Optimizer(config, parameters, [Group(own, plan.rate_factor(i, len(names))) for i, own in enumerate(names)])
+    return Optimizer(
+        config, parameters, [Group(group, plan.rate_factor(i, len(names))) for i, group in enumerate(names)]
+    )
 
 
 # -- the rate ----------------------------------------------------------------------------------------------------------

@@ -43,11 +43,11 @@ def describe_plan(loop: Loop, speeds: Sequence[float], corpus: int, model: Model
     micro = job.stages[-1].micro_batch
     memory = Memory(model, micro, model.context, head=head_size(job.objective), carried=job.carried)
     size = f"{tokens / steps:,.0f} tokens each, at {tokens / seconds:,.0f} tokens/s"
-    made = size if job.budget.steps is not None else f"about {counted(steps, 'step')}, {size}"
-    return _told(
+    amount = size if job.budget.steps is not None else f"about {counted(steps, 'step')}, {size}"
+    return _with_text(
         ("model", f"{model.parameters():,} parameters: {model.describe()}"),
         ("text", f"{corpus:,} tokens; {_passes(tokens / max(1, corpus), job.config.dropout)}"),
-        ("budget", f"{job.budget}: {made}{_warmup(job.config.warmup_steps, steps)}"),
+        ("budget", f"{job.budget}: {amount}{_warmup(job.config.warmup_steps, steps)}"),
         ("sequences", _lengths(job.objective.lengths(model.context))),
         ("streams", _streams(loop, model.context)),
         ("time", f"about {clock(seconds)}"),
@@ -75,7 +75,7 @@ def describe_finetuning(
     task, transfer, model, updates = config.task, config.transfer, config.model, config.updates
     job = loop.job
     turns = stock.epoch_tokens(job.stages[-1].order)
-    tokens = sum(own for _, own in turns)
+    tokens = sum(kind_tokens for _, kind_tokens in turns)
     cut = len(train.examples) != len(train.rows)  # then an update counts windows
     windows = f", {len(train.examples):,} windows to train on" if cut else ""
     unit = "windows" if cut else "rows"
@@ -83,7 +83,7 @@ def describe_finetuning(
     if not task.from_scratch and transfer.layers >= 0:
         weights = f"embeddings and the first {counted(transfer.layers, 'block')} are pre-trained"
     memory = finetuning_memory(job.stages[-1].micro_batch, model, job.objective, stock, valid)
-    return _told(
+    return _with_text(
         ("rows", f"{len(train.rows):,} to train on, {len(valid.rows):,} to validate on{windows}"),
         *stock.beside(task.also),
         ("tokens", f"{tokens:,} per epoch, {task.epochs * tokens:,} in all"),
@@ -103,7 +103,7 @@ def describe_finetuning(
     )
 
 
-def _told(*lines: tuple[str, str]) -> list[tuple[str, str]]:
+def _with_text(*lines: tuple[str, str]) -> list[tuple[str, str]]:
     """The lines with content: each function below returns the text of one, or "" if there is nothing to say."""
     return [(name, text) for name, text in lines if text]
 
@@ -126,11 +126,11 @@ def _passes(times: float, dropout: float) -> str:
 
 def _warmup(warmup_steps: int, steps: int) -> str:
     """A warning if the warm-up, which counts steps, is longer than the run."""
-    told = (
+    warning = (
         f", all within the warm-up of {warmup_steps:,} steps: the rate never reaches its peak; shorten the warm-up "
         "with --set training.warmup_steps=…"
     )
-    return "" if warmup_steps < steps else told
+    return "" if warmup_steps < steps else warning
 
 
 def _lengths(lengths: Sequence[tuple[float, int]]) -> str:
@@ -149,9 +149,9 @@ def _streams(loop: Loop, context: int) -> str:
     job = loop.job
     if not job.objective.carries_state:
         return ""
-    asked = sequences_for(job.config.batch_size, context, job.objective.lengths(context)[0][1])
+    wanted = sequences_for(job.config.batch_size, context, job.objective.lengths(context)[0][1])
     rows = sum(len(batch.ids_BT) for batch in loop.batches(0, job.stages[0])[1])
-    return f"{rows} side by side, not {asked}: the text is too short for more" if rows < asked else ""
+    return f"{rows} side by side, not {wanted}: the text is too short for more" if rows < wanted else ""
 
 
 def _task_model(task: nn.Module, transfer: TransferPlan) -> str:
@@ -229,10 +229,10 @@ def expected(loop: Loop, speeds: Sequence[float]) -> tuple[int, int, float]:
     for stage, speed in zip(loop.job.stages, speeds, strict=True):
         part, before = stage.until - before, stage.until
         step_tokens = sum(batch.real_tokens for batch in loop.batches(0, stage)[1])
-        made = part * loop.job.budget.in_steps(step_tokens, speed)
-        steps += made
-        tokens += made * step_tokens
-        seconds += made * step_tokens / speed
+        part_steps = part * loop.job.budget.in_steps(step_tokens, speed)
+        steps += part_steps
+        tokens += part_steps * step_tokens
+        seconds += part_steps * step_tokens / speed
     return max(1, round(steps)), round(tokens), seconds
 
 
@@ -242,9 +242,9 @@ def _finetuning_time(loop: Loop, updates: int, epochs: int, turns: Sequence[tupl
     if left < LEAST_TO_PROBE:
         return ""
     speeds = [_finetuning_speed(loop, updates, step) for step, _ in turns]
-    learning = sum(own / speed for (_, own), speed in zip(turns, speeds))
+    learning = sum(kind_tokens / speed for (_, kind_tokens), speed in zip(turns, speeds))
     epoch = learning + FORWARD_SHARE * sum(example.tokens for example in valid.examples) / speeds[0]
-    speed = sum(own for _, own in turns) / learning
+    speed = sum(kind_tokens for _, kind_tokens in turns) / learning
     return f"about {clock(left / updates * epochs * epoch)} at {speed:,.0f} tokens/s"
 
 
@@ -305,16 +305,16 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     already."""
     known = replace(memory.model, vocabulary=memory.model.vocabulary or 1)
     memory = replace(memory, model=known)
-    there = available_memory()
-    if there is None:
+    available = available_memory()
+    if available is None:
         return
-    there += WEIGHT * (memory.weights() + memory.model.fixed) * built
-    if memory.needed() <= there:
+    available += WEIGHT * (memory.weights() + memory.model.fixed) * built
+    if memory.needed() <= available:
         return
-    states, free = size_text(memory.states()), f"{size_text(there)} are free"
-    if memory.states() > there:
+    states, free = size_text(memory.states()), f"{size_text(available)} are free"
+    if memory.states() > available:
         short = f"the weights with gradients and optimiser need about {states} of memory, but {free}; use "
-    elif memory.states() + memory.held() > there:
+    elif memory.states() + memory.held() > available:
         short = (
             f"the state carried from step to step needs about {size_text(memory.held())} of memory beside {states} of "
             f"weights, gradients and optimiser, but {free}; use fewer rows, --set training.batch_size=…, or "
@@ -363,6 +363,6 @@ def _bytes(tensor: Tensor) -> int:
 def check_disk(run: RunDirectory, job: Job) -> None:
     """UserError, before training, if the checkpoints would not fit. An existing checkpoint's space counts as
     available."""
-    there = run.sizes() if run.exists() else {}
-    stored = sum(size for name, size in there.items() if name == "model.safetensors" or name.startswith("training/"))
+    sizes = run.sizes() if run.exists() else {}
+    stored = sum(size for name, size in sizes.items() if name == "model.safetensors" or name.startswith("training/"))
     check_space(run.path, max(0, disk_needed(job) - stored))

@@ -13,12 +13,12 @@ import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from foretext.config import Change, Setting, difference, setting_of
 from foretext.errors import EXIT_USER, UserError, refuse_if
 from foretext.runs.commit import RunWriter
-from foretext.runs.directory import MANIFEST, METRICS, RunDirectory
+from foretext.runs.directory import MANIFEST, METRICS, LogLine, RunDirectory
 from foretext.runs.lock import LOCK
 from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
 from foretext.text.corpus.atomic_writing import write_whole
@@ -176,7 +176,7 @@ def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
 # -- the picture of one that is done -----------------------------------------------------------------------------------
 
 
-def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
+def loss_curve_png(metrics: list[LogLine], path: Path) -> None:
     """Training and validation loss against tokens (fine-tuning: steps), from the lines of metrics.jsonl, as a PNG."""
     from matplotlib.figure import Figure
 
@@ -186,7 +186,9 @@ def loss_curve_png(metrics: list[dict[str, Any]], path: Path) -> None:
     for record in metrics:
         for name, loss in record.get("losses", {}).items():
             training.setdefault(name, []).append((record["tokens"], loss))
-    validation = [(one["tokens"], one["validation"]["loss"]) for one in metrics if "loss" in one.get("validation", {})]
+    validation = [
+        (record["tokens"], record["validation"]["loss"]) for record in metrics if "loss" in record.get("validation", {})
+    ]
     for name, points in training.items():
         axes.plot(*zip(*points), linewidth=0.8, alpha=0.7, label=f"training ({name})")
     if validation:

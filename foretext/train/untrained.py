@@ -35,8 +35,8 @@ def new_base(request: FinetuneRequest, base: Base, learned: Sequence[Any], note:
     vocabulary comes from the training rows `learned` (not from rows held out), from the other tasks and from the
     unlabelled text."""
     assert base.system is not None
-    shape = [one for one in map(setting_of, request.sets) if one.names[0] in ("model", "tokenizer")]
-    rest = tuple(one for one in map(setting_of, request.sets) if one not in shape)
+    shape = [setting for setting in map(setting_of, request.sets) if setting.names[0] in ("model", "tokenizer")]
+    rest = tuple(setting for setting in map(setting_of, request.sets) if setting not in shape)
     if request.resume and request.out is not None and RunDirectory(request.out).has("config.toml"):
         model = begun_model(request.out, base.system, shape, base.vectors)
     else:
@@ -47,7 +47,7 @@ def new_base(request: FinetuneRequest, base: Base, learned: Sequence[Any], note:
 
 def texts_of(tasks: Sequence[OtherTask], more: Sequence[str]) -> Iterator[str]:
     """The texts for a new vocabulary: those of the tasks' rows, and `more`."""
-    return itertools.chain((text for one in tasks for text in family_of(one.kind).texts(one.rows)), more)
+    return itertools.chain((text for task in tasks for text in family_of(task.kind).texts(task.rows)), more)
 
 
 def fresh_model(
@@ -64,17 +64,17 @@ def fresh_model(
     `work` gets the progress. `vectors`: a file of initial word vectors."""
     check_seed(seed)
     check_sets(sets)
-    found = system_named(system)
-    chosen = size_named(found, size)
+    definition = system_named(system)
+    chosen = size_named(definition, size)
     model, config = _shaped(chosen.model, chosen.tokenizer, sets)
     config.check()
     check_memory(Memory(model, 1, 1))
     for remark in model.remarks():
         note(remark)
-    tokenizer = new_tokenizer(found, texts, config, seed, work)
+    tokenizer = new_tokenizer(definition, texts, config, seed, work)
     matrix = None
     if vectors is not None:
-        tokenizer, matrix = _started_vectors(found, tokenizer, vectors, config.size)
+        tokenizer, matrix = _started_vectors(definition, tokenizer, vectors, config.size)
         note(f"{int(matrix.any(axis=1).sum()):,} of {tokenizer.size:,} words have a vector in {vectors}")
         width = matrix.shape[1]
         check_vectors(sets, model.vectors, width, vectors)
@@ -82,7 +82,7 @@ def fresh_model(
     model = replace(model, vocabulary=tokenizer.size)
     model.check()  # again: the vocabulary is known now
     info = RunConfig("pretrain", system, size, "forward", seed, tokenizer.fingerprint())
-    return _new_model(found, ModelSections(info, model), tokenizer, matrix)
+    return _new_model(definition, ModelSections(info, model), tokenizer, matrix)
 
 
 def _shaped(model: Any, tokenizer: TokenizerConfig, sets: Sequence[str | Setting]) -> tuple[Any, TokenizerConfig]:
@@ -112,11 +112,11 @@ def begun_model(
     )
     check_sets(sets)
     tokenizer = load_tokenizer(run, info)
-    found = system_named(system)
+    definition = system_named(system)
     # Settings for the tokenizer are not saved, only the result.
-    model, _ = _shaped(kept.model, size_named(found, info.size).tokenizer, sets)
-    matrix = None if vectors is None else _started_vectors(found, tokenizer, vectors, tokenizer.size)[1]
-    return _new_model(found, ModelSections(replace(info, kind="pretrain"), model), tokenizer, matrix)
+    model, _ = _shaped(kept.model, size_named(definition, info.size).tokenizer, sets)
+    matrix = None if vectors is None else _started_vectors(definition, tokenizer, vectors, tokenizer.size)[1]
+    return _new_model(definition, ModelSections(replace(info, kind="pretrain"), model), tokenizer, matrix)
 
 
 def _started_vectors(

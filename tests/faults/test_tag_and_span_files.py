@@ -119,9 +119,9 @@ def test_columns_are_not_taken_for_running_text(tmp_path: Path, case: str) -> No
     text, sentences, words, tags, options = COLUMNS[case]
     path = tmp_path / "a.txt"
     path.write_text(text, encoding="utf-8")
-    found = read_conll(path, **options)
-    assert (len(found), sum(len(one.words) for one in found)) == (sentences, words)
-    assert len({tag for one in found for tag in one.tags or ()}) == tags
+    rows = read_conll(path, **options)
+    assert (len(rows), sum(len(one.words) for one in rows)) == (sentences, words)
+    assert len({tag for one in rows for tag in one.tags or ()}) == tags
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.text.gz"])
@@ -223,8 +223,8 @@ def test_the_good_question_is_good(tmp_path: Path) -> None:
     assert read_squad(path)[0].answers[0].start == 0
     path.write_bytes(squad_file(question(question="a\0b"), passage="Tom \ud800."))
     notes: list[str] = []
-    (found,) = read_squad(path, errors="replace", notes=notes)
-    assert (found.question, found.passage) == ("a\ufffdb", "Tom \ufffd.") and len(notes) == 1
+    (read,) = read_squad(path, errors="replace", notes=notes)
+    assert (read.question, read.passage) == ("a\ufffdb", "Tom \ufffd.") and len(notes) == 1
     names(notes[0], "a.json: ", "2", "U+FFFD")
 
 

@@ -48,25 +48,25 @@ def main() -> None:
     draw = random.Random(SEED)
     chosen: list[Mutant] = []
     for room, count in shares(weights, COUNT).items():
-        possible = {kind: [one for path in rooms[room] for one in mutants(path, kind)] for kind in KINDS}
+        possible = {kind: [mutant for path in rooms[room] for mutant in mutants(path, kind)] for kind in KINDS}
         used: set[tuple[object, object]] = set()
         for _ in range(count):
             kind = KINDS[len(chosen) % len(KINDS)]
-            one = draw.choice([one for one in possible[kind] if (one["file"], one["line"]) not in used])
-            used.add((one["file"], one["line"]))
-            possible[kind].remove(one)
-            chosen.append({"id": f"{len(chosen) + 1:03d}", "room": room, **one})
+            mutant = draw.choice([mutant for mutant in possible[kind] if (mutant["file"], mutant["line"]) not in used])
+            used.add((mutant["file"], mutant["line"]))
+            possible[kind].remove(mutant)
+            chosen.append({"id": f"{len(chosen) + 1:03d}", "room": room, **mutant})
     LIST.write_text(json.dumps(chosen, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    print(Counter(one["room"] for one in chosen), Counter(one["kind"] for one in chosen))
+    print(Counter(mutant["room"] for mutant in chosen), Counter(mutant["kind"] for mutant in chosen))
 
 
 def shares(weights: dict[str, float], count: int) -> dict[str, int]:
     """`count` in proportion to the weights, the largest remainders rounded up."""
     exact = {name: count * weight / sum(weights.values()) for name, weight in weights.items()}
-    found = {name: int(share) for name, share in exact.items()}
-    for name in sorted(exact, key=lambda name: found[name] - exact[name])[: count - sum(found.values())]:
-        found[name] += 1
-    return found
+    counts = {name: int(share) for name, share in exact.items()}
+    for name in sorted(exact, key=lambda name: counts[name] - exact[name])[: count - sum(counts.values())]:
+        counts[name] += 1
+    return counts
 
 
 def mutants(path: Path, kind: str) -> Iterator[Mutant]:
@@ -139,12 +139,12 @@ def droppable(node: ast.AST) -> bool:
 
 def annotations(tree: ast.Module) -> set[int]:
     """Nodes that only a type checker reads."""
-    found: set[int] = set()
+    nodes: set[int] = set()
     for node in ast.walk(tree):
         for part in (getattr(node, "annotation", None), getattr(node, "returns", None)):
             if isinstance(part, ast.AST):
-                found.update(id(inner) for inner in ast.walk(part))
-    return found
+                nodes.update(id(inner) for inner in ast.walk(part))
+    return nodes
 
 
 if __name__ == "__main__":

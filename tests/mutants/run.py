@@ -77,9 +77,11 @@ def write_map(out: Path, tests: list[str]) -> None:
         took = json.loads(durations.read_text())
         covered = CoverageData(str(data))
         covered.read()
-        found = {one["id"]: covering(covered, one, took) for one in json.loads(LIST.read_text(encoding="utf-8"))}
-    out.write_text(json.dumps({"seconds": took, "tests": found}))
-    print("no test covers:", [number for number, tests in found.items() if not tests])
+        tests_of = {
+            mutant["id"]: covering(covered, mutant, took) for mutant in json.loads(LIST.read_text(encoding="utf-8"))
+        }
+    out.write_text(json.dumps({"seconds": took, "tests": tests_of}))
+    print("no test covers:", [number for number, tests in tests_of.items() if not tests])
 
 
 def covering(covered: Any, mutant: dict, took: dict[str, float]) -> list[str]:
@@ -101,14 +103,14 @@ def line_of(mutant: dict, path: Path) -> int | None:
 
 
 def kill_all(known: dict, out: Path, only: list[str] | None, workers: int) -> None:
-    mutants = [one for one in json.loads(LIST.read_text(encoding="utf-8")) if not only or one["id"] in only]
+    mutants = [mutant for mutant in json.loads(LIST.read_text(encoding="utf-8")) if not only or mutant["id"] in only]
     results = json.loads(out.read_text()) if out.exists() else {}
     trees: SimpleQueue[Path] = SimpleQueue()
     with tempfile.TemporaryDirectory() as folder:
         for number in range(workers):
             trees.put(copy_of_tree(Path(folder) / str(number)))
 
-        def one(mutant: dict) -> None:
+        def measure(mutant: dict) -> None:
             tree = trees.get()
             chosen = in_turn(known["tests"][mutant["id"]], known["seconds"])
             begun = time.monotonic()
@@ -119,7 +121,7 @@ def kill_all(known: dict, out: Path, only: list[str] | None, workers: int) -> No
             trees.put(tree)
 
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(one, [mutant for mutant in mutants if only or mutant["id"] not in results]))
+            list(pool.map(measure, [mutant for mutant in mutants if only or mutant["id"] not in results]))
     print(Counter(result["fate"] for result in results.values()))
 
 
@@ -167,14 +169,14 @@ def kill(mutant: dict, tests: list[str], tree: Path) -> tuple[str, str]:
     for old in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
         old.unlink()
     try:
-        code, said = outcome(tests, tree)
+        code, output = outcome(tests, tree)
     finally:
         path.write_text(whole, encoding="utf-8")
     if code is None:
         return "timeout", ""
     if code == 0:
         return "survived", ""
-    noticed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    noticed = [line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))]
     by = noticed[0][:200] if noticed else f"exit code {code}"
     failed = next((place for place, test in enumerate(tests) if f" {test}" in f"{by} "), len(tests) - 1)
     if outcome(tests[: failed + 1], tree)[0] != 0:
@@ -192,8 +194,8 @@ def outcome(tests: list[str], tree: Path) -> tuple[int | None, str]:
         command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
     )
     try:
-        said, _ = process.communicate(timeout=SECONDS)
-        return process.returncode, said.decode(errors="replace")
+        output, _ = process.communicate(timeout=SECONDS)
+        return process.returncode, output.decode(errors="replace")
     except subprocess.TimeoutExpired:
         return None, ""
     finally:
@@ -212,7 +214,7 @@ def compare(before: dict, after: dict) -> None:
     noticed = {"killed", "timeout"}
     for name, results in (("before", before), ("after", after)):
         print(name, dict(Counter(result["fate"] for result in results.values())))
-    killed = [{number for number in one if one[number]["fate"] in noticed} for one in (before, after)]
+    killed = [{number for number in results if results[number]["fate"] in noticed} for results in (before, after)]
     gone = {number for number in after if after[number]["fate"] == "gone"}
     lost, won = sorted(killed[0] - killed[1] - gone), sorted(killed[1] - killed[0])
     print("gone:", sorted(gone))

@@ -75,9 +75,9 @@ def are_columns(lines: Sequence[str]) -> bool:
     given = [line for line in lines if line.strip() and not line.startswith((DOCUMENT, "#"))]
     fields = [line.split() for line in given]
     blank = any(not line.strip() for line in lines)
-    if len(given) < LEAST_LINES or not blank or len({len(own) for own in fields}) != 1 or len(fields[0]) < 2:
+    if len(given) < LEAST_LINES or not blank or len({len(row) for row in fields}) != 1 or len(fields[0]) < 2:
         return False
-    return len({own[-1] for own in fields}) <= len(fields) / 2
+    return len({row[-1] for row in fields}) <= len(fields) / 2
 
 
 def find_tag_format(path: Path, name: str | None, lines: Sequence[str] = ()) -> TagFormat:
@@ -107,9 +107,9 @@ def read_conll(
     the user named `column` (`need_column`)."""
     path = Path(path)
     text = text_lines(read_text(path, errors, notes))
-    layout, told = find_tag_format(path, format, text), format is not None or column is not None
-    if not layout.universal and is_text_for_tags(text, told):
-        raise _is_text(path, need_tags, told)
+    layout, chosen = find_tag_format(path, format, text), format is not None or column is not None
+    if not layout.universal and is_text_for_tags(text, chosen):
+        raise _is_text(path, need_tags, chosen)
     lines = _Columns(str(path), layout, column, need_tags, need_tags or need_column)
     sentences: list[TaggedSentence] = []
     words: list[tuple[str, str | None]] = []
@@ -132,8 +132,8 @@ def read_conll(
     return sentences
 
 
-def _is_text(path: Path, need_tags: bool, told: bool) -> UserError:
-    otherwise = "" if told else " (if these are columns, name the tag's column: --columns tag=NUMBER)"
+def _is_text(path: Path, need_tags: bool, chosen: bool) -> UserError:
+    otherwise = "" if chosen else " (if these are columns, name the tag's column: --columns tag=NUMBER)"
     if need_tags:
         return UserError(
             f"{path}: looks like running text without tags; labelled rows have one word and its tag per line and a "
@@ -193,18 +193,18 @@ class _Columns:
             )
         return word, None if unspecified else tag or None
 
-    def _settle(self, found: int, number: int) -> None:
+    def _settle(self, count: int, number: int) -> None:
         wanted = self.format.columns
-        fewer = not self.need_tags and not self.format.universal and found < min(wanted, default=0)
-        if wanted and found not in wanted and not fewer:
-            raise self._ragged(number, found, f"this format has {' or '.join(map(str, wanted))}")
-        self.expected, self.first = found, number
-        self.tag = self._tag_column(found, number, fewer)
+        fewer = not self.need_tags and not self.format.universal and count < min(wanted, default=0)
+        if wanted and count not in wanted and not fewer:
+            raise self._ragged(number, count, f"this format has {' or '.join(map(str, wanted))}")
+        self.expected, self.first = count, number
+        self.tag = self._tag_column(count, number, fewer)
 
-    def _tag_column(self, found: int, number: int, fewer: bool) -> int | None:
+    def _tag_column(self, count: int, number: int, fewer: bool) -> int | None:
         if self.column is None:
-            if self.format.tag is not None or not self.need_tags or (found > 1 and not fewer):
-                return self.format.tag or (found if found > 1 and not fewer else None)
+            if self.format.tag is not None or not self.need_tags or (count > 1 and not fewer):
+                return self.format.tag or (count if count > 1 and not fewer else None)
             raise ColumnsError(
                 f"{self.name} line {number}: only 1 column, but a word and its tag are needed; separate them by a tab "
                 "or a space"
@@ -214,15 +214,15 @@ class _Columns:
                 f"--columns tag={self.column}: columns are counted from 1, and column {self.format.word} is the word; "
                 "give another number"
             )
-        if self.column > found and self.need_column:
+        if self.column > count and self.need_column:
             raise ColumnsError(
-                f"{self.name} line {number}: column {self.column} for the tag does not exist, there are {found}; give "
+                f"{self.name} line {number}: column {self.column} for the tag does not exist, there are {count}; give "
                 "another number"
             )
-        return self.column if self.column <= found else None
+        return self.column if self.column <= count else None
 
-    def _ragged(self, number: int, found: int, like: str) -> ColumnsError:
-        columns = "1 column" if found == 1 else f"{found} columns"
+    def _ragged(self, number: int, count: int, like: str) -> ColumnsError:
+        columns = "1 column" if count == 1 else f"{count} columns"
         separated = "one tab" if self.tabs else "a space"
         return ColumnsError(
             f"{self.name} line {number}: {columns}, but {like}; give each word one line with equally many columns, "
@@ -242,7 +242,7 @@ def read_sentences(
     user."""
     if errors not in ERRORS:
         raise UserError(f"errors must be {' or '.join(ERRORS)}, not {errors!r}")
-    said: list[str] = [] if notes is None else notes
+    remarks: list[str] = [] if notes is None else notes
     plain: list[TextFile] = []
     words: list[str] = []
     for file in find_files([files] if isinstance(files, str | Path) else list(files)):
@@ -250,10 +250,12 @@ def read_sentences(
         if file.kind != "txt" or not are_columns(start):
             plain.append(file)
             continue
-        rows = read_conll(file.path, errors=errors, need_tags=False, notes=said)
-        said.append(f"{file.path}: a column file; its words are read ({len(rows):,} sentences), its tags are ignored")
+        rows = read_conll(file.path, errors=errors, need_tags=False, notes=remarks)
+        remarks.append(
+            f"{file.path}: a column file; its words are read ({len(rows):,} sentences), its tags are ignored"
+        )
         words += [" ".join(row.words) for row in rows]
-    lines = all_documents(plain, ReadOptions(documents="line", errors=errors), progress, said) if plain else []
+    lines = all_documents(plain, ReadOptions(documents="line", errors=errors), progress, remarks) if plain else []
     return [*lines, *words]
 
 
@@ -261,12 +263,12 @@ def conll_text(sentences: Sequence[TaggedSentence], predicted: Sequence[Sequence
     """Words, their tags if any, and predicted tags, as columns that `read_conll` and the scripts of the CoNLL tasks
     read: separated by spaces, or by tabs if a word or a tag contains a space."""
     cells = [cell for sentence in sentences for cell in (*sentence.words, *(sentence.tags or ()))]
-    cells += [tag for found in predicted for tag in found]
+    cells += [tag for tags in predicted for tag in tags]
     between = "\t" if any(map(_SPACES.search, cells)) else " "
     tagged = all(sentence.tags is not None for sentence in sentences)
     lines = []
-    for sentence, found in zip(sentences, predicted, strict=True):
-        columns = [sentence.words, *([sentence.tags or ()] if tagged else []), tuple(found)]
+    for sentence, tags in zip(sentences, predicted, strict=True):
+        columns = [sentence.words, *([sentence.tags or ()] if tagged else []), tuple(tags)]
         lines += [*(between.join(row) for row in zip(*columns, strict=True)), ""]
     return "".join(f"{line}\n" for line in lines)
 
@@ -321,10 +323,10 @@ def _sentence_from(item: Any, where: str) -> TaggedSentence:
 def _texts_from(items: Any, what: str, where: str) -> tuple[str, ...]:
     if isinstance(items, bytes | dict) or not isinstance(items, Iterable):
         raise UserError(f"{where}: a {type(items).__name__}, but a list of {what} is needed")
-    found = tuple(items)
-    for number, text in enumerate(found):
+    texts = tuple(items)
+    for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip() or _BREAKS.search(text):
             raise UserError(
                 f"{where}: {what}[{number}] is {text!r}; give a text that is not blank and has no tab or line break"
             )
-    return found
+    return texts

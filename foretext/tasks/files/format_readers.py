@@ -130,8 +130,8 @@ def of_records(records: Callable[[Source], Iterator[tuple[str, Record]]]) -> Rea
     """A reader that yields each row as its place and its cells by name."""
 
     def reader(source: Source) -> Table:
-        found = list(records(source))
-        return table_of_records([record for _, record in found], source.name, [place for place, _ in found])
+        located = list(records(source))
+        return table_of_records([record for _, record in located], source.name, [place for place, _ in located])
 
     return reader
 
@@ -231,12 +231,12 @@ def _race_questions(passage: Any, file: Path) -> list[Record]:
         answers = passage.get("answers") or [None] * len(questions)
         if not len(questions) == len(options) == len(answers):
             raise UserError(f"{file}: the numbers of questions, options and answers differ; correct the file")
-        asked = [str(question).strip().replace("\n", " ") for question in questions]  # one line each: see `question_in`
+        texts = [str(question).strip().replace("\n", " ") for question in questions]  # one line each: see `question_in`
         return [
             {"id": passage.get("id", file.name), "question": number, "context": f"{article}\n{question}"}
             | numbered_choices(choices)
             | {"label": None if answer is None else ChoiceNumber("ABCDEFGHIJ".index(answer) + 1)}
-            for number, (question, choices, answer) in enumerate(zip(asked, options, answers), 1)
+            for number, (question, choices, answer) in enumerate(zip(texts, options, answers), 1)
         ]
     except (KeyError, TypeError, AttributeError, ValueError):
         raise UserError(

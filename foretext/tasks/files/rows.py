@@ -94,13 +94,13 @@ def text_fields(kind: str, texts: int = 0) -> tuple[str, ...]:
 def has_own_names(header: Iterable[str], kind: str, texts: int = 0) -> bool:
     """Whether a file's columns use the task's own names for its texts. A scored pair may also use a similarity's
     names."""
-    there = set(header)
-    return set(text_fields(kind, texts)) <= there or (kind == "regression" and texts != 1 and _named_as_pair(there))
+    names = set(header)
+    return set(text_fields(kind, texts)) <= names or (kind == "regression" and texts != 1 and _named_as_pair(names))
 
 
 def _named_as_pair(header: Iterable[str]) -> bool:
-    there = set(header)
-    return "text" not in there and set(TEXT_FIELDS["similarity"]) <= there
+    names = set(header)
+    return "text" not in names and set(TEXT_FIELDS["similarity"]) <= names
 
 
 def check_texts(rows: Sequence[Row], texts: int) -> None:
@@ -137,7 +137,7 @@ def rows_of(table: Table, kind: str, *, columns: dict[str, str] | None = None, n
                 if need_labels:
                     raise
             if label is None and need_labels:
-                what = f"the {LABEL_FIELDS.get(kind, 'label')} is missing{_labels_there(table, label_at, kind)}"
+                what = f"the {LABEL_FIELDS.get(kind, 'label')} is missing{_other_labels(table, label_at, kind)}"
                 raise UserError(f"{place}: {what}; fill it in or remove the row")
         rows.append(Row(texts, label, where))
     return rows
@@ -193,20 +193,20 @@ def _find(table: Table, field: str, names: dict[str, str], fields: Sequence[str]
     name = names.get(field, field)
     if name in table.columns:
         return name
-    there = ", ".join(table.columns) or "none"
+    known = ", ".join(table.columns) or "none"
     if _CHOICE.fullmatch(field) and name == field and sum(bool(_CHOICE.fullmatch(c)) for c in table.columns) == 1:
         raise UserError(
-            f"{table.name}: no column {name!r}; a choice needs at least choice1 and choice2; the columns are {there}; "
+            f"{table.name}: no column {name!r}; a choice needs at least choice1 and choice2; the columns are {known}; "
             f"add it, or name another with --columns {field}=…"
         )
     taken = {names.get(other, other) for other in fields if other != field}
     free = [column for column in table.columns if column not in taken]
     if not free:
         raise UserError(
-            f"{table.name}: no column {name!r}, and the columns {there} are already used; add one for the {field}"
+            f"{table.name}: no column {name!r}, and the columns {known} are already used; add one for the {field}"
         )
     raise UserError(
-        f"{table.name}: no column {name!r}{did_you_mean(name, free)}; the columns are {there}; "
+        f"{table.name}: no column {name!r}{did_you_mean(name, free)}; the columns are {known}; "
         f'name the right one, for example --columns "{field}={closest(name, free) or free[0]}"'
     )
 
@@ -224,12 +224,12 @@ def _texts(cells: list[Any], names: list[str], kind: str, where: str) -> tuple[s
     return tuple(texts)
 
 
-def _labels_there(table: Table, at: int, kind: str) -> str:
+def _other_labels(table: Table, at: int, kind: str) -> str:
     """The labels of the other rows, for a message; at most twenty. Empty for scores and choice numbers."""
     if kind in ("regression", "choice"):
         return ""
-    found = dict.fromkeys(str(cells[at]).strip() for cells in table.rows if unpacked(cells[at]) is not None)
-    names = [name for name in found if name and name != "nan"]
+    labels = dict.fromkeys(str(cells[at]).strip() for cells in table.rows if unpacked(cells[at]) is not None)
+    names = [name for name in labels if name and name != "nan"]
     shown = ", ".join(repr(name) for name in names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
     return f" (the labels are {shown})" if names else ""
 

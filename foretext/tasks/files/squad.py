@@ -122,21 +122,21 @@ class _Reader:
         if isinstance(given, bool) or not isinstance(given, str | int) or not str(given).strip():
             raise UserError(f"{name}: {place} has no 'id'; give each question its own id")
         where = f"{name} question {given}"
-        asked = self.text(record, "question", where)
+        text = self.text(record, "question", where)
         if not self.need_answers:
-            return Question(str(given), asked, passage, (), False, where)
+            return Question(str(given), text, passage, (), False, where)
         impossible = record.get("is_impossible", False)
         if not isinstance(impossible, bool):
             raise UserError(f"{where}: 'is_impossible' must be true or false, not {impossible!r}; correct it")
-        found = record.get("answers") or []
-        if not isinstance(found, list):
+        answers = record.get("answers") or []
+        if not isinstance(answers, list):
             raise UserError(f"{where}: 'answers' must be a list; correct it")
-        if impossible and found:
+        if impossible and answers:
             raise UserError(f"{where}: 'is_impossible' is true, but there are answers; remove one of the two")
-        if not found and not impossible:
+        if not answers and not impossible:
             raise UserError(f"{where}: no answers; give one, or set 'is_impossible' if the passage has none")
         return Question(
-            str(given), asked, passage, tuple(self.answer(item, passage, where) for item in found), impossible, where
+            str(given), text, passage, tuple(self.answer(item, passage, where) for item in answers), impossible, where
         )
 
     def answer(self, item: Any, passage: str, where: str) -> Answer:
@@ -156,7 +156,7 @@ class _Reader:
 
 def _places(text: str, passage: str) -> list[int]:
     """Every place where the text occurs in the passage, including overlapping ones."""
-    return [found.start() for found in re.finditer(f"(?={re.escape(text)})", passage)]
+    return [match.start() for match in re.finditer(f"(?={re.escape(text)})", passage)]
 
 
 # -- Python data -------------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Quest
         item = dict(zip(("question", "passage", "answer"), item))
     if not isinstance(item, dict):
         raise UserError(f"{where}: a question is a tuple (question, passage, answer) or a dict")
-    asked = reader.text(item, "question", where)
+    question = reader.text(item, "question", where)
     passage = reader.text(item, "context" if "context" in item and "passage" not in item else "passage", where)
     answer = item.get("answer", _NOT_GIVEN) if reader.need_answers else _NOT_GIVEN
     given = [] if answer is None or answer is _NOT_GIVEN else [answer] if isinstance(answer, str) else answer
@@ -194,7 +194,7 @@ def _question_from(item: Any, reader: _Reader, number: int, where: str) -> Quest
     answers = tuple(
         reader.answer({"text": text, "answer_start": unpacked(at)}, passage, where) for text, at in zip(given, starts)
     )
-    return Question(str(item.get("id", number)), asked, passage, answers, answer is None, where)
+    return Question(str(item.get("id", number)), question, passage, answers, answer is None, where)
 
 
 def _starts(start: Any, answers: int, where: str) -> list[Any]:

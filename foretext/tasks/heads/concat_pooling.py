@@ -166,8 +166,8 @@ class ConcatPoolingTask(SupervisedTask):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         activation, temporal = penalty_counts(self._learned(right_aligned(batch)), self.width)
-        found = super().counts(batch) | {"activation": activation, "temporal": temporal}
-        return {name: found[name] for name in self.weights}
+        counted = super().counts(batch) | {"activation": activation, "temporal": temporal}
+        return {name: counted[name] for name in self.weights}
 
     def _learned(self, document: Batch) -> Batch:
         """The columns with gradients."""
@@ -204,8 +204,8 @@ class ConcatPoolingTask(SupervisedTask):
         pool: RunningPool | None = None
         learned: list[Tensor] = []
         for top_BTD, mask_BT, learns in read_pieces(trunk, document, self.config.piece, self.config.learned):
-            found = RunningPool.of(top_BTD, mask_BT)
-            pool = found if pool is None else pool.then(found)
+            piece = RunningPool.of(top_BTD, mask_BT)
+            pool = piece if pool is None else pool.then(piece)
             learned += [top_BTD] if learns else []
         assert pool is not None
         return pool, torch.cat(learned, dim=1) if learned else None

@@ -164,11 +164,11 @@ class UnlabelledText:
 
     def __init__(self, rows: Iterable[tuple[np.ndarray, np.ndarray]] = ()) -> None:
         """`rows`: ids, and which of them get predictions."""
-        found = list(rows)
+        sentences = list(rows)
         nothing = np.zeros(0, dtype=np.int32)
-        self.ids = np.concatenate([nothing, *(ids for ids, _ in found)]).astype(np.int32)
-        self.asked = np.concatenate([nothing, *(asked for _, asked in found)]).astype(bool)
-        self.ends = np.cumsum([0, *(len(ids) for ids, _ in found)])
+        self.ids = np.concatenate([nothing, *(ids for ids, _ in sentences)]).astype(np.int32)
+        self.asked = np.concatenate([nothing, *(flags for _, flags in sentences)]).astype(bool)
+        self.ends = np.cumsum([0, *(len(ids) for ids, _ in sentences)])
 
     def __len__(self) -> int:
         return len(self.ends) - 1
@@ -207,8 +207,8 @@ class ManySources:
         self.tasks, self.unlabelled = tasks, unlabelled
         self.labelled = [
             Sourced(number, example, tuple(place for place, id in enumerate(_ids(example)) if id in seldom))
-            for number, own in enumerate(tasks)
-            for example in own
+            for number, examples in enumerate(tasks)
+            for example in examples
         ]
 
     @property
@@ -234,13 +234,15 @@ class ManySources:
 
     def beside(self, others: Mapping[str, str]) -> list[tuple[str, str]]:
         text = [("text", f"{len(self.unlabelled):,} unlabelled sentences, one batch after each labelled one")]
-        own = zip(others.items(), self.tasks[1:])
-        named = ", ".join(f"{name} ({said.split()[0]}, {len(rows):,} rows)" for (name, said), rows in own)
+        pairs = zip(others.items(), self.tasks[1:])
+        named = ", ".join(
+            f"{name} ({kind_and_classes.split()[0]}, {len(rows):,} rows)" for (name, kind_and_classes), rows in pairs
+        )
         return (text if len(self.unlabelled) else []) + ([("beside it", named)] if named else [])
 
     def order(self, batch_size: int, seed: int) -> Turns:
         """Labelled and unlabelled batches alternate, each with examples of similar length."""
-        tasks = [_by_length(own, batch_size, seed + number) for number, own in enumerate(self.tasks)]
+        tasks = [_by_length(examples, batch_size, seed + number) for number, examples in enumerate(self.tasks)]
         text = _by_length(self.unlabelled, batch_size, seed + len(tasks)) if len(self.unlabelled) else None
         return Turns(tasks, text, seed)
 
@@ -277,7 +279,7 @@ class CrossViewHead(WordByWord, Objective):
         dotted = [name for name in others if "." in name]
         refuse_if(dotted, f"task names must not contain a full stop: {', '.join(dotted)}")
         named = {LABEL: (kind, classes)} | others
-        self.tasks = tuple(CrossViewTask(name, KINDS[own], count) for name, (own, count) in named.items())
+        self.tasks = tuple(CrossViewTask(name, KINDS[its_kind], count) for name, (its_kind, count) in named.items())
         self.config, self.settings, self.kind = config, settings, kind
         self.borders, self.forms, self.average = tuple(borders), forms, settings.average
         self.parts = nn.ModuleList(TaskModules(task, config, settings) for task in self.tasks)
@@ -295,7 +297,9 @@ class CrossViewHead(WordByWord, Objective):
         unlabelled = UnlabelledText(text)
         if self.forms is None or self.forms.unknown is None:
             return ManySources(tasks, unlabelled)
-        return ManySources(tasks, unlabelled, self.forms.seldom(_ids(example) for own in tasks for example in own))
+        return ManySources(
+            tasks, unlabelled, self.forms.seldom(_ids(example) for examples in tasks for example in examples)
+        )
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
         assert isinstance(examples, ManySources)
@@ -303,26 +307,26 @@ class CrossViewHead(WordByWord, Objective):
 
     def make(self, examples: Sequence[Any], draw: Draw | None = None) -> CvtBatch:
         """A batch of one task, or of unlabelled text. Examples without a source belong to the main task."""
-        given = [one if isinstance(one, Sourced) else Sourced(0, one) for one in examples]
+        given = [item if isinstance(item, Sourced) else Sourced(0, item) for item in examples]
         task = given[0].task
-        assert all(one.task == task for one in given), "a batch is of one source"
-        found = [one.example for one in given]
+        assert all(item.task == task for item in given), "a batch is of one source"
+        unwrapped = [item.example for item in given]
         if task is None:
-            batch = self._batch([one.ids for one in found], None)
-            return replace(batch, asked_BT=padded([one.asked for one in found])[0].bool())
-        batch = self._batch([_ids(one) for one in found], task)
+            batch = self._batch([item.ids for item in unwrapped], None)
+            return replace(batch, asked_BT=padded([item.asked for item in unwrapped])[0].bool())
+        batch = self._batch([_ids(item) for item in unwrapped], task)
         batch = replace(batch, hidden_BT=self._hidden(given, batch.ids_BT.shape, draw))
         if self.tasks[task].kind == "tagging":
-            return replace(batch, targets_BT=tag_targets(found, batch.ids_BT.shape))
-        return replace(batch, labels=_labels(found))
+            return replace(batch, targets_BT=tag_targets(unwrapped, batch.ids_BT.shape))
+        return replace(batch, labels=_labels(unwrapped))
 
     def _hidden(self, given: Sequence[Sourced], shape: tuple[int, ...], draw: Draw | None) -> Tensor | None:
         """Which words are read as unknown; None if none are, or if nothing is drawn."""
-        if draw is None or not self.settings.unknown or not any(one.seldom for one in given):
+        if draw is None or not self.settings.unknown or not any(sourced.seldom for sourced in given):
             return None
         table = np.zeros(shape, dtype=bool)
-        for row, one in enumerate(given):
-            table[row, list(one.seldom)] = draw.generator(row).random(len(one.seldom)) < self.settings.unknown
+        for row, sourced in enumerate(given):
+            table[row, list(sourced.seldom)] = draw.generator(row).random(len(sourced.seldom)) < self.settings.unknown
         return torch.from_numpy(table)
 
     def _batch(self, rows: Sequence[Sequence[int]], task: int | None) -> CvtBatch:
@@ -350,8 +354,8 @@ class CrossViewHead(WordByWord, Objective):
             assert wanted is not None
             counted = {self.tasks[batch.task].name: float((wanted != IGNORE).sum())}
         else:
-            asked = ((part, view) for part in self._parts() for view in part.views)
-            counted = {part.name(view): float(part.asked(view, batch).sum()) for part, view in asked}
+            pairs = ((part, view) for part in self._parts() for view in part.views)
+            counted = {part.name(view): float(part.asked(view, batch).sum()) for part, view in pairs}
         return dict.fromkeys(self.weights, 0.0) | counted
 
     # -- losses

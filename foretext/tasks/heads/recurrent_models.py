@@ -37,7 +37,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -114,8 +114,8 @@ class RecurrentTagging(OverWords, WordByWord, LabelledTask):
         return self.model.scores
 
     def make(self, examples: Sequence[TaggedExample], draw: Draw | None = None) -> Batch:
-        known = plain_fields(tag_batch(examples))
-        return WindowBatch(**known, begins_B=torch.tensor([example.begins for example in examples]))
+        batch = extended(tag_batch(examples), WindowBatch)
+        return replace(batch, begins_B=torch.tensor([example.begins for example in examples]))
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         """`scores` is [B, T, C] at every real token; `best` and the others turn them into predictions for the words of
@@ -147,9 +147,12 @@ class RecurrentTagging(OverWords, WordByWord, LabelledTask):
         return self._tagger.surprise(scores_WC, tags_W, begins)
 
 
-def plain_fields(batch: Batch) -> dict[str, Any]:
-    """The fields that every batch has."""
-    return {field.name: getattr(batch, field.name) for field in fields(Batch)}
+BatchKind = TypeVar("BatchKind", bound=Batch)
+
+
+def extended(batch: Batch, kind: type[BatchKind]) -> BatchKind:
+    """The batch as one of a kind with more fields, which are not set yet."""
+    return kind(**{field.name: getattr(batch, field.name) for field in fields(Batch)})
 
 
 @dataclass(frozen=True)
@@ -187,7 +190,7 @@ class RecurrentRows(OverWords, LabelledTask):
         for row, sequence in enumerate([sequence for example in examples for sequence in example.sequences]):
             for number, (start, length) in enumerate(sequence.parts, 1):
                 parts[row, start : start + length] = number
-        return TextsBatch(**plain_fields(batch), parts_BT=torch.from_numpy(parts))
+        return replace(extended(batch, TextsBatch), parts_BT=torch.from_numpy(parts))
 
     def forward(self, trunk: Trunk, batch: Batch, state: Any = None) -> Outcome:
         assert isinstance(batch, TextsBatch) and batch.parts_BT is not None and batch.group_B is not None

@@ -57,8 +57,8 @@ class TaggedExample:
 
 def tagged_example(window: TagWindow, tags: Sequence[int] | None) -> TaggedExample:
     """`tags`: the classes of all words of the window's sentence."""
-    own = None if tags is None else tuple(tags[word] for word in window.words)
-    return TaggedExample(window.frame.ids, window.places, own, window.frame.segments, window.words[0] == 0)
+    classes = None if tags is None else tuple(tags[word] for word in window.words)
+    return TaggedExample(window.frame.ids, window.places, classes, window.frame.segments, window.words[0] == 0)
 
 
 class WordByWord:
@@ -74,11 +74,11 @@ class WordByWord:
 
     def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each example, the classes of its words and the probability of each."""
-        found = []
-        for own, first in zip(scores, begins):
-            best = self.best(own, first)
-            found.append((best, self.probabilities(own, first)[np.arange(len(best)), best]))
-        return found
+        predictions = []
+        for logits, first in zip(scores, begins):
+            best = self.best(logits, first)
+            predictions.append((best, self.probabilities(logits, first)[np.arange(len(best)), best]))
+        return predictions
 
     def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
         """The loss of these classes, Σ −log softmax(scores)[tag]; words with the tag IGNORE do not count."""
@@ -103,15 +103,15 @@ class ChainTagger(WordByWord):
 
     def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
         """Many examples at once: one step of a CRF is a few small operations, however many sentences there are."""
-        found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        for group in length_batches([len(own) for own in scores]):
+        predictions: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        for group in length_batches([len(logits) for logits in scores]):
             rows = self._rows([scores[number] for number in group], [begins[number] for number in group])
             path_BT = self.crf.viterbi(*rows)[0]
             likely_BT = self.crf.marginals(*rows).gather(2, path_BT.clamp(min=0)[..., None])[..., 0]
             for row, number in enumerate(group):
                 length = len(scores[number])
-                found[number] = path_BT[row, :length].cpu().numpy(), likely_BT[row, :length].cpu().numpy()
-        return [found[number] for number in range(len(scores))]
+                predictions[number] = path_BT[row, :length].cpu().numpy(), likely_BT[row, :length].cpu().numpy()
+        return [predictions[number] for number in range(len(scores))]
 
     def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
         scores, _, begins_B = self._rows([scores_WC], [begins])
@@ -122,8 +122,8 @@ class ChainTagger(WordByWord):
     def _rows(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> tuple[Tensor, Tensor, Tensor]:
         """Examples as a batch: [B, T, C], which places are real, and which rows begin their sentences."""
         device = self.crf.starts.device
-        rows = [torch.as_tensor(own, device=device) for own in scores]
-        lengths_B = torch.tensor([len(own) for own in rows], device=device)
+        rows = [torch.as_tensor(row, device=device) for row in scores]
+        lengths_B = torch.tensor([len(row) for row in rows], device=device)
         scores_BTC = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
         mask_BT = torch.arange(scores_BTC.shape[1], device=device) < lengths_B[:, None]
         return scores_BTC, mask_BT, torch.tensor(begins, device=device)

@@ -93,10 +93,10 @@ def keeping_question(
 
 def end_of_document(ids: dict[str, int]) -> int:
     """The token after each document, from a vocabulary's special tokens."""
-    found = [ids[name] for name in ENDS if name in ids]
-    if not found:
+    ends = [ids[name] for name in ENDS if name in ids]
+    if not ends:
         raise UserError("the vocabulary has no token that ends a document; use another vocabulary")
-    return found[0]
+    return ends[0]
 
 
 def fit(parts: Sequence[Sequence[int]], room: int) -> tuple[list[list[int]], int]:
@@ -240,10 +240,10 @@ class FramedLayout(Layout):
         if not self.segments:
             return ()
         second = parts[1][0] if len(parts) > 1 else length
-        found = [0] * second + [1] * (length - second)
+        types = [0] * second + [1] * (length - second)
         if self.at_end:
-            found[-1] = AT_END
-        return tuple(found)
+            types[-1] = AT_END
+        return tuple(types)
 
 
 class PlainLayout(Layout):
@@ -262,5 +262,5 @@ class PlainLayout(Layout):
         """Even numbers for texts, odd ones for the separators."""
         if len(parts) == 1:
             return ()
-        found = [kind for number, (_, own) in enumerate(parts) for kind in (*[2 * number] * own, 2 * number + 1)]
-        return tuple(found[:-1])
+        types = [kind for number, (_, size) in enumerate(parts) for kind in (*[2 * number] * size, 2 * number + 1)]
+        return tuple(types[:-1])

@@ -96,12 +96,12 @@ def span_windows(
         raise UserError(
             f"a context with room for {max(0, total)} tokens cannot hold a question and a passage; use a longer context"
         )
-    asked = list(question[: min(LONGEST_QUESTION, total // 2)])
+    kept = list(question[: min(LONGEST_QUESTION, total // 2)])
     windows = [
-        SpanWindow(number, window.start, window.end, layout.frame(asked, passage[window.start : window.end]))
-        for window in cut(len(passage), total - len(asked), stride)
+        SpanWindow(number, window.start, window.end, layout.frame(kept, passage[window.start : window.end]))
+        for window in cut(len(passage), total - len(kept), stride)
     ]
-    return windows, len(question) - len(asked)
+    return windows, len(question) - len(kept)
 
 
 def answer_tokens(offsets: Offsets, start: int, end: int) -> tuple[int, int] | None:
@@ -161,7 +161,7 @@ def best_answer(
     empty if "no answer" outscores the best span by more than that. Without one, the best span is the answer."""
     assert len(windows) == len(scores) > 0
     best = best_windows(windows, len(offsets))
-    found: dict[str, Candidate] = {}
+    candidates: dict[str, Candidate] = {}
     null = math.inf
     for number, (window, table) in enumerate(zip(windows, scores)):
         null = min(null, float(table[window.frame.extract, 0]) + float(table[window.frame.extract, 1]))
@@ -169,9 +169,9 @@ def best_answer(
         for score, first, last in _spans(window, table, here, n_best, longest):
             start, end = answer_place(passage, offsets, first, last)
             text = passage[start:end]
-            if text and (text not in found or score > found[text].score):
-                found[text] = Candidate(text, start, end, score)
-    ranked = sorted(found.values(), key=_rank)[:n_best]
+            if text and (text not in candidates or score > candidates[text].score):
+                candidates[text] = Candidate(text, start, end, score)
+    ranked = sorted(candidates.values(), key=_rank)[:n_best]
     margin = null - ranked[0].score if ranked else math.inf
     text = ranked[0].text if ranked and (threshold is None or margin <= threshold) else ""
     return Answered(text, with_probabilities(ranked, None if threshold is None else null), margin)
@@ -241,21 +241,21 @@ def tag_windows(
     if room < 1:
         raise UserError("the context has no room for tokens of a sentence; use a longer context")
     flat: list[int] = []
-    all_asked: list[tuple[int, int]] = []  # word, and the number of the piece where it is predicted
-    for word, own in enumerate(pieces):
-        if len(own):
-            all_asked.append((word, len(flat) + (len(own) - 1 if layout.asked_piece == "last" else 0)))
-            flat.extend(own)
+    predicted: list[tuple[int, int]] = []  # word, and the number of the piece where it is predicted
+    for word, ids in enumerate(pieces):
+        if len(ids):
+            predicted.append((word, len(flat) + (len(ids) - 1 if layout.asked_piece == "last" else 0)))
+            flat.extend(ids)
     windows = cut(len(flat), room, stride)
     best = best_windows(windows, len(flat))
-    found = []
+    filled = []
     for place, window in enumerate(windows):
-        asked = [(word, piece) for word, piece in all_asked if best[piece] == place]
-        if asked:
+        here = [(word, piece) for word, piece in predicted if best[piece] == place]
+        if here:
             frame = layout.frame(flat[window.start : window.end])
-            places = tuple(frame.place(0, piece - window.start) for _, piece in asked)
-            found.append(TagWindow(number, tuple(word for word, _ in asked), places, frame))
-    return found
+            places = tuple(frame.place(0, piece - window.start) for _, piece in here)
+            filled.append(TagWindow(number, tuple(word for word, _ in here), places, frame))
+    return filled
 
 
 def by_word(
@@ -263,11 +263,11 @@ def by_word(
 ) -> list[list[Any | None]]:
     """Predictions for the words of sentences with so many words each, from those for the windows' words; None for a
     word that no window predicts."""
-    found: list[list[Any | None]] = [[None] * length for length in lengths]
-    for window, own in zip(windows, values):
-        for word, value in zip(window.words, own):
-            found[window.sentence][word] = value
-    return found
+    predictions: list[list[Any | None]] = [[None] * length for length in lengths]
+    for window, of_window in zip(windows, values):
+        for word, value in zip(window.words, of_window):
+            predictions[window.sentence][word] = value
+    return predictions
 
 
 def fallback_tag(sentences: Iterable[Sequence[str]]) -> str:
@@ -292,13 +292,13 @@ def unlabelled_rows(
     for number, text in enumerate(texts):
         if number % 1024 == 0:
             progress(number, len(texts))
-        ids, asked = _pieces_of(text, known, tokenizer)
+        ids, flags = _pieces_of(text, known, tokenizer)
         longer += len(ids) > room
         for window in cut(len(ids), room, stride=room) if ids else ():
             frame = layout.frame(ids[window.start : window.end])
             framed = np.zeros(len(frame.ids), dtype=bool)
             first, length = frame.parts[0]
-            framed[first : first + length] = asked[window.start : window.end]
+            framed[first : first + length] = flags[window.start : window.end]
             rows.append((np.array(frame.ids, dtype=np.int32), framed))
     if longer:
         note(
@@ -314,6 +314,6 @@ def _pieces_of(text: str, known: dict[str, Pieces], tokenizer: Tokenizer) -> Pie
     words = running_words(text.split())
     for word in words:
         if word not in known:
-            own = tokenizer.encode(word)
-            known[word] = own, [not place or is_unspaced(tokenizer.piece(id)) for place, id in enumerate(own)]
+            ids = tokenizer.encode(word)
+            known[word] = ids, [not place or is_unspaced(tokenizer.piece(id)) for place, id in enumerate(ids)]
     return [id for word in words for id in known[word][0]], [flag for word in words for flag in known[word][1]]

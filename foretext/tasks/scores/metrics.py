@@ -34,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from foretext.config import Json
 from foretext.errors import EXIT_NOT_FINITE, UserError, counted
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
@@ -77,11 +78,11 @@ class Scores:
     def main_value(self) -> float:
         return self.values[self.main]
 
-    def to_dict(self) -> dict[str, Any]:
-        found = asdict(self)
+    def to_dict(self) -> Json:
+        fields = asdict(self)
         if self.interval is None:
-            del found["interval"]
-        return found
+            del fields["interval"]
+        return fields
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
@@ -143,26 +144,26 @@ def positive_label(labels: LabelSet) -> str | None:
 
 
 def _indices(values: Sequence[Any], labels: LabelSet, what: str) -> list[int]:
-    found = [labels.index(v, f"{what} label {i}") if isinstance(v, str) else int(v) for i, v in enumerate(values)]
-    assert all(0 <= index < len(labels) for index in found), f"{what}: a class index outside the label set"
-    return found
+    indices = [labels.index(v, f"{what} label {i}") if isinstance(v, str) else int(v) for i, v in enumerate(values)]
+    assert all(0 <= index < len(labels) for index in indices), f"{what}: a class index outside the label set"
+    return indices
 
 
 def _score_classes(gold: list[int], predicted: list[int], labels: LabelSet) -> Scores:
     confusion = [[0] * len(labels) for _ in labels.names]
-    for right, told in zip(gold, predicted, strict=True):
-        confusion[right][told] += 1
-    there, said = [sum(line) for line in confusion], [sum(column) for column in zip(*confusion)]
+    for right, guess in zip(gold, predicted, strict=True):
+        confusion[right][guess] += 1
+    gold_counts, predicted_counts = [sum(line) for line in confusion], [sum(column) for column in zip(*confusion)]
     hits = [line[i] for i, line in enumerate(confusion)]
     per_class = [
         ClassScore(name, _part(hit, by), _part(hit, of), _part(2 * hit, of + by), of)
-        for name, hit, of, by in zip(labels.names, hits, there, said)
+        for name, hit, of, by in zip(labels.names, hits, gold_counts, predicted_counts)
     ]
     occurring = sorted(set(gold) | set(predicted))
     values = {
         "accuracy": sum(a == b for a, b in zip(gold, predicted)) / len(gold),
         "f1_macro": sum(per_class[i].f1 for i in occurring) / len(occurring),
-        "matthews": _matthews(there, said, sum(hits)),
+        "matthews": _matthews(gold_counts, predicted_counts, sum(hits)),
     }
     positive = positive_label(labels)
     if positive is not None:
@@ -176,19 +177,19 @@ def _part(count: int, of: int) -> float:
     return count / of if of else 0.0
 
 
-def _matthews(there: list[int], said: list[int], right: int) -> float:
+def _matthews(gold_counts: list[int], predicted_counts: list[int], right: int) -> float:
     """The correlation of gold and predicted classes (Gorodkin 2004), from the class counts."""
-    rows = sum(there)
-    together = rows * right - sum(a * b for a, b in zip(there, said))
-    apart = float(rows**2 - sum(b * b for b in said)) * float(rows**2 - sum(a * a for a in there))
+    rows = sum(gold_counts)
+    together = rows * right - sum(a * b for a, b in zip(gold_counts, predicted_counts))
+    apart = float(rows**2 - sum(b * b for b in predicted_counts)) * float(rows**2 - sum(a * a for a in gold_counts))
     return together / math.sqrt(apart) if apart else 0.0
 
 
 def _class_warnings(gold: list[int], predicted: list[int], labels: LabelSet) -> list[str]:
     never = LabelSet(tuple(name for number, name in enumerate(labels.names) if number not in set(gold)))
-    one = labels.names[predicted[0]]
+    only = labels.names[predicted[0]]
     warnings = {
-        f"every row was predicted as {one!r}: the model does not distinguish the classes": len(set(predicted)) == 1,
+        f"every row was predicted as {only!r}: the model does not distinguish the classes": len(set(predicted)) == 1,
         f"no gold row has the label {never.listing()}: its recall is meaningless": bool(never.names),
     }
     return [text for text, holds in warnings.items() if holds]
@@ -259,13 +260,13 @@ def _bootstrap(
     count = len(rows) if predictions.kind in _MEANS else min(len(rows), MOST_ROWS)
     drawn = [draw.integers(len(rows), size=count) for _ in range(DRAWS)]
     if predictions.kind in _MEANS:
-        own = np.array([of([place]) for place in range(len(rows))])
-        found = [float(own[picked].mean()) for picked in drawn]
+        row_scores = np.array([of([place]) for place in range(len(rows))])
+        resampled = [float(row_scores[picked].mean()) for picked in drawn]
     else:
-        found = [of(picked) for picked in drawn]
-    low, high = np.quantile(found, [0.025, 0.975])
+        resampled = [of(picked) for picked in drawn]
+    low, high = np.quantile(resampled, [0.025, 0.975])
     narrower = math.sqrt(count / len(rows))
-    middle = float(np.mean(found))
+    middle = float(np.mean(resampled))
     return scores.main_value - (middle - float(low)) * narrower, scores.main_value + (float(high) - middle) * narrower
 
 

@@ -186,11 +186,11 @@ def _entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         ClassScore(kind, *_rates(counts.right[kind], counts.predicted[kind], counts.gold[kind]), counts.gold[kind])
         for kind in kinds
     ]
-    found = {
+    counted = {
         "no gold tag marks an entity: recall is meaningless": counts.gold.total(),
         "no entity was predicted: precision is meaningless": counts.predicted.total(),
     }
-    return Scores("f1", values, len(gold), per_class, warnings=[text for text, count in found.items() if not count])
+    return Scores("f1", values, len(gold), per_class, warnings=[text for text, count in counted.items() if not count])
 
 
 def _rates(right: int, predicted: int, gold: int) -> tuple[float, float, float]:

@@ -73,7 +73,7 @@ class LearnerLoop(Loop):
         position, budget = self.position, self.job.budget
         # The final budget is unknown if it counts minutes or tokens, so at least one more step.
         ahead = replace(position, step=position.step + 1)
-        rates = [rate_at(self.job.config, budget.progress(one), position.step) for one in (position, ahead)]
+        rates = [rate_at(self.job.config, budget.progress(moment), position.step) for moment in (position, ahead)]
         if self.job.config.log_samples:
             epoch, chunk = divmod(position.step, self.learner.steps_per_epoch)
             self._log({"epoch": epoch, "samples": [chunk]})
@@ -84,9 +84,9 @@ class LearnerLoop(Loop):
     def _take(self) -> None:
         """Copies the learner's weights into the trunk."""
         weights, carried = self.learner.weights()
-        own = self.job.trunk.state_dict()
+        trunk_weights = self.job.trunk.state_dict()
         for name, array in weights.items():
-            own[name].copy_(torch.from_numpy(array))
+            trunk_weights[name].copy_(torch.from_numpy(array))
         self.carried = {0: torch.from_numpy(carried)}
 
     def save(self) -> None:
@@ -99,10 +99,10 @@ class LearnerLoop(Loop):
         return max(super()._save_every(), self._saving / SAVING_SHARE)
 
     def restore(self) -> bool:
-        found = super().restore()
-        if found:
+        resumed = super().restore()
+        if resumed:
             self.learner.restore(self.job.trunk, self.carried[0].numpy())
-        return found
+        return resumed
 
     def _carried_in(self, run: RunDirectory) -> dict[int, Any]:
         tensors = run.load_tensors(CARRIED)
@@ -181,10 +181,10 @@ def _tell_plan(setup: RunSetup, system: System, learner: Learner) -> None:
     budget, corpus = config.budget, learner.tokens
     words = min(words, corpus)
     steps = min(learner.steps, budget.in_steps(words, speed))
-    there = available_memory()
-    if there is not None and learner.memory > there:
+    free = available_memory()
+    if free is not None and learner.memory > free:
         raise UserError(
-            f"training needs about {size_text(learner.memory)} of memory, but {size_text(there)} are free; use --set "
+            f"training needs about {size_text(learner.memory)} of memory, but {size_text(free)} are free; use --set "
             "tokenizer.size=…, model.width=… or objective.lsa=…",
             code=EXIT_MACHINE,
         )

@@ -237,8 +237,8 @@ def validator(
         values = {"loss": sum(objective.weights[name] * loss for name, loss in losses.items())}
         if len(losses) > 1:
             values |= losses
-        if told := [losses[name] for name in objective.perplexity]:
-            values["perplexity"] = math.exp(min(sum(told) / len(told), 700.0))
+        if averaged := [losses[name] for name in objective.perplexity]:
+            values["perplexity"] = math.exp(min(sum(averaged) / len(averaged), 700.0))
         return values
 
     return evaluate

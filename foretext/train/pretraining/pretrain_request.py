@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from foretext.config import Change, Setting, apply_sets, difference
+from foretext.config import Change, Setting, Toml, apply_sets, difference
 from foretext.errors import UserError, refuse, refuse_if
 from foretext.objectives.base import shaping
 from foretext.runs.directory import RunDirectory
@@ -73,8 +73,8 @@ def with_size(request: PretrainRequest, run: RunDirectory) -> tuple[PretrainRequ
     with using_threads(request.threads):
         products = products_a_second(request.device)
     name = system.size_for(products, minutes)
-    said = f"{name}: chosen for {minutes:g} minutes at {products / 1e9:.0f} GFLOP/s; --size sets another"
-    return replace(request, size=name), said
+    line = f"{name}: chosen for {minutes:g} minutes at {products / 1e9:.0f} GFLOP/s; --size sets another"
+    return replace(request, size=name), line
 
 
 def resolved_config(request: PretrainRequest, run: RunDirectory, note: Callable[[Change], None]) -> PretrainConfig:
@@ -253,7 +253,7 @@ def _with_start(start: StartConfig, request: PretrainRequest) -> StartConfig:
     return _replaced(start, {"vocabulary": "new" if request.new_vocabulary else None})
 
 
-def _replaced(section: Section, given: dict[str, Any]) -> Section:
+def _replaced(section: Section, given: Toml) -> Section:
     """`section` with the given values; None stands for 'not given'."""
     return replace(section, **{name: value for name, value in given.items() if value is not None})
 

@@ -145,8 +145,8 @@ def new_tokenizer(
 ) -> Tokenizer:
     """The vocabulary of a new model, learned from `texts`, of its system's kind and with its special tokens;
     `config.size` includes these."""
-    own = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
-    added = [name for name in system.vocabulary if name not in (own or specials_of(config.kind))]
+    specials = system.vocabulary if config.kind == "unigram" and UNKNOWN in system.vocabulary else ()
+    added = [name for name in system.vocabulary if name not in (specials or specials_of(config.kind))]
     least = least_size(config.kind) + len(added)
     refuse_if(
         config.size < least, f"tokenizer.size={config.size}: {config.kind} for {system.name} needs at least {least} ids"
@@ -155,7 +155,7 @@ def new_tokenizer(
         texts,
         replace(config, size=config.size - len(added)),
         seed=seed,
-        specials=own,  # already includes a piece for unknown characters
+        specials=specials,  # already includes a piece for unknown characters
         progress=progress,
     )
     return tokenizer.with_specials(added) if added else tokenizer
@@ -278,14 +278,14 @@ def _make_vocabularies(setup: RunSetup, counts: Any) -> None:
         setup.name_vocabulary(setup.started_model.tokenizer)
         return
     assert data.vectors is not None
-    tokenizer, setup.vectors, said = counts.vocabularies(given_vectors(data.vectors), setup.config.tokenizer.size)
+    tokenizer, setup.vectors, remark = counts.vocabularies(given_vectors(data.vectors), setup.config.tokenizer.size)
     width = setup.vectors.shape[1]
     model: Any = setup.config.model  # of a system that translates: it holds the width of its word vectors
     check_vectors(setup.request.sets, model.vectors, width, data.vectors)
     setup.config = replace(setup.config, model=replace(model, vectors=width))
     setup.name_vocabulary(tokenizer)
     setup.progress("reading vectors", 1, 1)
-    setup.reporter.note(said)
+    setup.reporter.note(remark)
 
 
 def _write(setup: RunSetup, counts: Any) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from complaints import names
+from noting import Notes
 from rich.console import Console
 from systems_under_test import small_of, stopping_after
 
@@ -12,7 +13,7 @@ from foretext.demo.runner import Demo
 from foretext.demo.tasks import TASKS
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
-from foretext.runs.report import Reporter, StopRequest
+from foretext.runs.report import StopRequest
 from foretext.runs.run_config import is_finished, read_position
 
 SIZES = {"train": 16, "valid": 8, "test": 8}
@@ -27,14 +28,6 @@ class _StopOnce:
     @property
     def requested(self) -> int | None:
         return 130 if self.file.exists() else None
-
-
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def demo(folder: Path, site: Path, stopping: StopRequest | None = None) -> tuple[Demo, Notes]:

@@ -36,9 +36,9 @@ def test_modules_classes_functions_and_nested_ones(tmp_path: Path) -> None:
         f'    async def go(self, y=1):\n        """Method words, {LONG}"""\nif True:\n    def f():\n'
         f'        """Guarded words, {LONG}"""\n',
     )
-    found = harvest([tmp_path])
-    assert {(one.module, one.package) for one in found} == {("pack.deep", "pack")}
-    assert [one.heading for one in found] == [
+    docstrings = harvest([tmp_path])
+    assert {(one.module, one.package) for one in docstrings} == {("pack.deep", "pack")}
+    assert [one.heading for one in docstrings] == [
         "module pack.deep",
         "pack.deep: class A(x)",
         "pack.deep: def go(y=1)",
@@ -49,9 +49,9 @@ def test_modules_classes_functions_and_nested_ones(tmp_path: Path) -> None:
 def test_what_no_text_may_hold_is_left_out(tmp_path: Path) -> None:
     odd = r"Files that look like this \0 one, and half a pair \ud800 too, are found here."
     write(tmp_path, "lib/odd.py", f'"""{odd}"""\n')
-    found = harvest([tmp_path])
+    docstrings = harvest([tmp_path])
     text = "Files that look like this one, and half a pair too, are found here."
-    assert found[0].opening == (text,)
+    assert docstrings[0].opening == (text,)
 
 
 @pytest.mark.parametrize(

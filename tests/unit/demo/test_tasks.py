@@ -37,11 +37,11 @@ def test_files_have_the_documented_columns_and_sizes(data: DemoData) -> None:
         for split in SPLITS:
             with data.path(task, split).open(newline="") as stream:
                 assert tuple(next(csv.reader(stream))) == COLUMNS[task]
-            found = rows(data, task, split)
-            assert found == [list(row) for row in data.rows[task, split]]
+            written = rows(data, task, split)
+            assert written == [list(row) for row in data.rows[task, split]]
             most = SIZES[split] * (2 if (task, split) == ("entailment", "train") else 1)
-            assert 0.7 * most <= len(found) <= most
-            assert all(all(row) for row in found)
+            assert 0.7 * most <= len(written) <= most
+            assert all(all(row) for row in written)
 
 
 def test_no_sentence_is_in_two_splits(data: DemoData) -> None:
@@ -60,9 +60,9 @@ def test_the_corpus_has_nothing_of_the_modules_held_out(data: DemoData, site: Pa
         for paragraph in json.loads(line)["text"].split("\n")
         for sentence in sentences(paragraph)
     }
-    found = harvest([site], seed=3)
+    docstrings = harvest([site], seed=3)
     seen = Counter()
-    for docstring in found:
+    for docstring in docstrings:
         split = split_of(docstring.module, 3)
         for text in docstring.paragraphs:
             for sentence in sentences(text):
@@ -109,8 +109,8 @@ def test_labels_are_balanced(data: DemoData) -> None:
 def test_each_text_of_a_pair_stands_in_one_row_only(data: DemoData) -> None:
     for split in SPLITS:
         for task in ("similarity", "entailment"):
-            found = rows(data, task, split)
-            assert len({row[0] for row in found}) == len({row[1] for row in found}) == len(found)
+            pairs = rows(data, task, split)
+            assert len({row[0] for row in pairs}) == len({row[1] for row in pairs}) == len(pairs)
 
 
 def test_a_choice_is_right_as_often_as_any_other(data: DemoData) -> None:

@@ -11,16 +11,14 @@ import numpy as np
 import pytest
 import torch
 from complaints import refused
-from systems_under_test import pretrain_request, write_text
+from stirred_models import stirred
 from tolerance import close, terms_of
 
-import foretext as ft
 from foretext.api import LanguageModel
 from foretext.batch import BATCH_TOKENS, Batch, Hidden
 from foretext.objectives.bidirectional import BilmObjective, OneWay
 from foretext.runs.run_config import DataConfig
 from foretext.text.tokenizers.word_vocabulary import Words
-from foretext.train.pretraining.pretrain import pretrain
 
 TEXTS = ["The cat sees fish.", "x", "The old man likes the sun and a Zyzzyva. " * 6, ""]
 WORDS = 6 * 10  # of the longest, with its full stops
@@ -31,17 +29,7 @@ TERMS = terms_of(2 * 16 + 3 * 16, WORDS * 2 * (16 + 2 * 8), 8 + 16, 2 * WORDS)
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    folder = tmp_path_factory.mktemp("elmo")
-    sets = ("objective.targets=16", "objective.samples=4")
-    found = ft.load(pretrain(pretrain_request("elmo", write_text(folder), folder / "run", 2, *sets)))
-    assert isinstance(found, LanguageModel)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for module in (found.model.trunk, found.model.objective):
-            assert module is not None
-            for parameter in module.parameters():
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    return found
+    return stirred("elmo", tmp_path_factory.mktemp("elmo"), 2, "objective.targets=16", "objective.samples=4")
 
 
 def literal_nats(lm: LanguageModel, ids: list[int]) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from complaints import names, refused
+from stirred_models import stirred
 from systems_under_test import (
     BY_GRADIENTS,
     CAUSAL,
@@ -19,13 +20,10 @@ from systems_under_test import (
     TERMS,
     TINY,
     base_model,
-    pretrain_request,
     shaken_model,
-    write_text,
 )
 from tolerance import close, terms_of
 
-import foretext as ft
 from foretext.api import LanguageModel
 from foretext.batch import BATCH_TOKENS, Batch, length_batches
 from foretext.evaluate import perplexity
@@ -36,7 +34,6 @@ from foretext.objectives.permutation import PermutationConfig
 from foretext.runs.report import Reporter
 from foretext.systems import SYSTEMS
 from foretext.text.tokenizers.base import END
-from foretext.train.pretraining.pretrain import pretrain
 
 TOLD = terms_of(TERMS, 32, 32 + 300)  # a minute model, its head, the softmax over 300 pieces
 MEAN = terms_of(1, 32)  # vectors are rounded to float32, and then the mean of at most 32 pieces is taken
@@ -44,16 +41,7 @@ MEAN = terms_of(1, 32)  # vectors are rounded to float32, and then the mean of a
 
 @pytest.fixture(scope="module", params=MASKING)
 def lm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    folder = tmp_path_factory.mktemp("masked")
-    found = ft.load(pretrain(pretrain_request(request.param, write_text(folder), folder / "run")))
-    assert isinstance(found, LanguageModel)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for module in (found.model.trunk, found.model.objective):
-            assert module is not None
-            for parameter in module.parameters():
-                parameter.add_(0.2 * torch.randn_like(parameter))  # so that every neighbour matters
-    return found
+    return stirred(request.param, tmp_path_factory.mktemp("masked"))
 
 
 def mask_of(lm: LanguageModel) -> tuple[str, int]:

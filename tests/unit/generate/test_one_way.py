@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 import torch
 from complaints import refused
-from systems_under_test import PRETRAINED, base_model, objective_of, pretrain_request, write_text
+from stirred_models import stirred
+from systems_under_test import PRETRAINED, base_model, objective_of
 from tolerance import close, doubles, terms_of
 
 import foretext as ft
@@ -25,7 +26,6 @@ from foretext.runs.model import encode, facing
 from foretext.systems import SYSTEMS
 from foretext.tasks.files.rows import Row
 from foretext.train.loop import Loop
-from foretext.train.pretraining.pretrain import pretrain
 
 TARGETS = 16
 # A word out of its characters; each of ten words through two layers of 16 cells, projected to 8; the softmax.
@@ -40,17 +40,7 @@ def _in_doubles() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def lm(tmp_path_factory: pytest.TempPathFactory) -> LanguageModel:
-    folder = tmp_path_factory.mktemp("elmo")
-    sets = (f"objective.targets={TARGETS}", "objective.samples=4")
-    found = ft.load(pretrain(pretrain_request("elmo", write_text(folder), folder / "run", 2, *sets)))
-    assert isinstance(found, LanguageModel)
-    torch.manual_seed(3)
-    with torch.no_grad():
-        for module in (found.model.trunk, found.model.objective):
-            assert module is not None
-            for parameter in module.parameters():
-                parameter.add_(0.2 * torch.randn_like(parameter))
-    return found
+    return stirred("elmo", tmp_path_factory.mktemp("elmo"), 2, f"objective.targets={TARGETS}", "objective.samples=4")
 
 
 def log_probabilities(lm: LanguageModel, ids: list[int], backward: bool) -> np.ndarray:

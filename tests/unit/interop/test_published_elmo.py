@@ -49,13 +49,13 @@ def test_it_reads_any_word_as_the_released_code_does(folder: Path, tmp_path: Pat
     assert isinstance(config, BilmTrunkConfig) and (config.layers, config.width, config.state_clip) == (2, 6, 2.0)
     assert isinstance(lm.model.tokenizer, Words) and lm.model.tokenizer.size == 3
     words = ["a", "horse", "isn't", "</S>", "Zyzzyva"]
-    (found,) = lm.word_features(" ".join(words), each=True)
-    assert found.words == words and found.vectors.shape == (5, 3, 6)
+    (features,) = lm.word_features(" ".join(words), each=True)
+    assert features.words == words and features.vectors.shape == (5, 3, 6)
     rows = (word_characters(["<S>"], 10), word_characters(words, 10, borders=False), word_characters(["</S>"], 10))
     encoded = np.stack([released_word(arrays(), row) for row in (np.concatenate(rows) - 1).tolist()])
-    close(found.vectors[:, 0], np.tile(encoded[1:-1], 2), terms=1)  # rounded to float32 once
+    close(features.vectors[:, 0], np.tile(encoded[1:-1], 2), terms=1)  # rounded to float32 once
     tops = [released_top(arrays(), encoded, direction)[1:-1] for direction in (0, 1)]
-    close(found.vectors[:, 2], np.concatenate(tops, axis=1), terms=1)
+    close(features.vectors[:, 2], np.concatenate(tops, axis=1), terms=1)
 
 
 def test_without_a_vocabulary_there_is_nothing_to_predict(folder: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from complaints import refused
+from numbered_shards import Numbers
 from systems_under_test import TINY, tokenizer_of, trunk_of
 
 from foretext.batch import IGNORE
@@ -18,22 +19,6 @@ from foretext.objectives.permutation import PermutationConfig, PermutationObject
 from foretext.text.order import TwoWayOrder
 
 SEPARATOR, SPEAKER = 1001, 1000
-
-
-class Numbers:
-    """Shards whose tokens are their places."""
-
-    folder, split = "nowhere", "train"
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def window(self, start: int, length: int) -> np.ndarray:
-        assert start >= 0 and start + length <= self.length
-        return np.arange(start, start + length)
 
 
 class Words:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from complaints import names, refused
 from gensim.models import KeyedVectors
+from noting import Notes
 from systems_under_test import parallel_text, pretrain_request, stopping_after, write_text
 
 import foretext as ft
@@ -21,7 +22,6 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.inspection import summary_of
 from foretext.runs.model import load_model, read_config
 from foretext.runs.reading import given_vectors
-from foretext.runs.report import Reporter
 from foretext.runs.run_config import Budget, Position
 from foretext.text.words.latent_semantics import sif_means
 from foretext.text.words.vectors import WordVectors, read_vectors
@@ -30,18 +30,6 @@ from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest
 
 SETS = ("model.width=8", "tokenizer.least=2", "objective.lsa=3", "training.batch_size=400")
-
-
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.plans: list[dict[str, str]] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        self.plans.append(dict(lines))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +58,7 @@ def test_a_run_is_whole_and_repeatable(text: Path, tmp_path: Path) -> None:
     assert {path.name for path in run.path.iterdir()} & {LINES, "loss.png"} == set()
     assert notes.plans[0].keys() >= {"model", "text", "budget", "learns", "threads", "time", "memory", "disk"}
     names(notes.plans[0]["threads"], "1:")
-    assert any("LSA: 3" in line for line in notes.said)
+    assert any("LSA: 3" in line for line in notes.notes)
     for name, seed in (("b", 0), ("c", 1)):
         pretrain(request_of(text, tmp_path / name, seed=seed))
     assert weights(tmp_path / "a") == weights(tmp_path / "b") != weights(tmp_path / "c")
@@ -265,7 +253,7 @@ def test_where_lsa_is_impossible_there_is_none(tmp_path: Path) -> None:
     little, notes = tmp_path / "little.txt", Notes()
     little.write_text("a b a b c\nb a c a\n")
     made = pretrain(request_of(little, tmp_path / "run", "tokenizer.least=1", budget=Budget(steps=2)), notes)
-    assert any("LSA" in line and "objective.lsa=0" in line for line in notes.said)
+    assert any("LSA" in line and "objective.lsa=0" in line for line in notes.notes)
     assert read_config(RunDirectory(made)).model.lsa_dimensions == 0 and load_model(made)
 
 

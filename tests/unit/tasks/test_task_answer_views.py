@@ -80,8 +80,8 @@ def structure(unanswerable: bool) -> Spans:
 @pytest.mark.parametrize("unanswerable", [False, True])
 def test_the_loss_is_that_of_all_spans(unanswerable: bool) -> None:
     scores, lengths, nothing = drawn(0, TOTAL, 3), drawn(1, LONGEST), np.array([0.3])
-    found = structure(unanswerable).loss(scores, (lengths, nothing))[0]
-    close(found, expected_loss(scores, lengths, 0.3, unanswerable), terms=TERMS)
+    loss = structure(unanswerable).loss(scores, (lengths, nothing))[0]
+    close(loss, expected_loss(scores, lengths, 0.3, unanswerable), terms=TERMS)
 
 
 @pytest.mark.parametrize("unanswerable", [False, True])
@@ -102,9 +102,9 @@ def test_its_gradient_is_that_of_autograd(unanswerable: bool) -> None:
             every = torch.stack([*spans.values(), *([none] if unanswerable else [])])
             loss = loss + every.logsumexp(0) - (none if answer is None else spans[answer])
     loss.backward()  # type: ignore[no-untyped-call]
-    for found, expected in zip((slope, *extra), (scores, lengths, nothing)):
+    for gradient, expected in zip((slope, *extra), (scores, lengths, nothing)):
         wanted = np.zeros(expected.shape) if expected.grad is None else expected.grad.numpy()
-        close(found, wanted, terms=TERMS, size=float(TOTAL))
+        close(gradient, wanted, terms=TERMS, size=float(TOTAL))
 
 
 def test_an_answer_that_is_too_long_teaches_nothing() -> None:
@@ -128,25 +128,25 @@ def reader(nothing: float = -9.0, threshold: float = 0.0, **changes: Any) -> Spa
 def test_the_likeliest_span_and_its_place() -> None:
     scores = drawn(3, 4, 3)
     (first, last), best = max(written_out(scores, np.zeros(LONGEST)).items(), key=lambda own: own[1])
-    found = reader(exact=True).answered(PASSAGE, PLACES, scores)
-    assert found.text == PASSAGE[PLACES[first][0] : PLACES[last][1]]
-    assert found.candidates[0].text == found.text == PASSAGE[found.candidates[0].start : found.candidates[0].end]
-    assert found.candidates[0].score == pytest.approx(best)
-    assert sum(one.probability for one in found.candidates) == pytest.approx(1)
+    answer = reader(exact=True).answered(PASSAGE, PLACES, scores)
+    assert answer.text == PASSAGE[PLACES[first][0] : PLACES[last][1]]
+    assert answer.candidates[0].text == answer.text == PASSAGE[answer.candidates[0].start : answer.candidates[0].end]
+    assert answer.candidates[0].score == pytest.approx(best)
+    assert sum(one.probability for one in answer.candidates) == pytest.approx(1)
 
 
 def test_what_likely_spans_share_is_the_better_answer() -> None:
     """`one` is likeliest by itself, but where it is wrong it shares nothing with what is right."""
     likely = {(0, 1): 0.4, (1, 3): 0.3, (2, 3): 0.3}
     firsts, ends = (np.array(own) for own in zip(*likely))
-    found = expected_f1(firsts, ends, np.array([*likely.values()]))
+    f1s = expected_f1(firsts, ends, np.array([*likely.values()]))
     words = [set(range(*span)) for span in likely]
     expected = [
         sum(part * 2 * len(own & other) / (len(own) + len(other)) for other, part in zip(words, likely.values()))
         for own in words
     ]
-    close(found, np.array(expected), terms=len(likely))
-    assert int(found.argmax()) != 0
+    close(f1s, np.array(expected), terms=len(likely))
+    assert int(f1s.argmax()) != 0
     scores = np.full((4, 3), -9.0)
     scores[:, 2] = 0  # whatever follows the first word
     scores[0, 0], scores[1, 0], scores[1:3, 1], scores[0, 1] = 0.1, 0.0, 0.0, 0.15
@@ -184,10 +184,10 @@ def dense(block: Block) -> np.ndarray:
 def test_views_come_back_from_their_files_as_they_were() -> None:
     units = question_units(ASKED)
     for view in views_of(ASKED * 3):
-        found, expected = type(view).of_tensors(view.tensors()).read(units), view.read(units)
-        assert found.keys() == expected.keys()
+        blocks, expected = type(view).of_tensors(view.tensors()).read(units), view.read(units)
+        assert blocks.keys() == expected.keys()
         for name, block in expected.items():
-            assert np.array_equal(dense(found[name]), dense(block)), (view.name, name)
+            assert np.array_equal(dense(blocks[name]), dense(block)), (view.name, name)
 
 
 def test_a_question_is_read_alone_as_among_others() -> None:
@@ -207,12 +207,12 @@ def test_matches_are_near_and_of_the_sentence() -> None:
     (view, _), (question, passage) = views_of(ASKED * 3), ASKED[1]
     words = passage_words(passage)[0]
     assert isinstance(view, AnswerNGrams)
-    found = view.matches(words, ["when", "was", "rome", "invaded"])
+    matches = view.matches(words, ["when", "was", "rome", "invaded"])
     year, ann = words.index("1999"), words.index("Ann")
     behind = 2  # how near what matches stands behind, at the shortest reach
-    assert found[year, behind] > found[ann, behind] and found[words.index("Rome"), 0] > 0 == found[year, 0]
+    assert matches[year, behind] > matches[ann, behind] and matches[words.index("Rome"), 0] > 0 == matches[year, 0]
     cover = 7  # how much of the question the sentence has
-    assert found[year, cover] > found[ann, cover]
+    assert matches[year, cover] > matches[ann, cover]
     assert question and likeness("invaded", "invade") == pytest.approx(6 / 7) and likeness("in", "inn") == 0
 
 
@@ -224,8 +224,8 @@ def test_sentences_end_at_stops_but_not_in_abbreviations() -> None:
 
 def test_passages_without_words() -> None:
     assert passage_words("<br />") == ([""], [(0, 0)])
-    found = reader().answered("<br />", [(0, 0)], np.zeros((1, 3)))
-    assert found.text == "" and found.candidates == ()
+    answer = reader().answered("<br />", [(0, 0)], np.zeros((1, 3)))
+    assert answer.text == "" and answer.candidates == ()
 
 
 # -- the head ----------------------------------------------------------------------------------------------------------
@@ -272,10 +272,10 @@ def test_questions_about_a_passage_are_never_parted() -> None:
 def test_nothing_is_left_to_gain_at_the_optimum() -> None:
     blocks: dict[str, Block] = {"dense": drawn(3, TOTAL, 2), "sparse": sp.csr_matrix(np.round(drawn(4, TOTAL, 4)))}
     own = Problem(blocks, structure(True), np.arange(TOTAL))
-    found = own.solve(0.7, close=0.0)
-    loss, gradient = own.loss(found, 0.7)
+    weights = own.solve(0.7, close=0.0)
+    loss, gradient = own.loss(weights, 0.7)
     assert np.abs(gradient).max() < 1e-5
-    assert all(own.loss(found + 0.01 * drawn(seed, own.size), 0.7)[0] > loss for seed in range(5))
+    assert all(own.loss(weights + 0.01 * drawn(seed, own.size), 0.7)[0] > loss for seed in range(5))
 
 
 def test_the_least_there_can_be() -> None:
@@ -283,10 +283,10 @@ def test_the_least_there_can_be() -> None:
     units = question_units(ASKED[:1])
     fitted = fit_spans(views_of(ASKED[:1]), units, [(0, 0)], seed=0)
     assert not fitted.chosen.folds and fitted.head.lengths is not None
-    found = SpanReader(fitted.head.lengths).answered(
+    answer = SpanReader(fitted.head.lengths).answered(
         ASKED[0][1], passage_words(ASKED[0][1])[1], fitted.head.scores(units)[0]
     )
-    assert found.text == "Ann"
+    assert answer.text == "Ann"
 
 
 def test_a_head_comes_back_whole_and_reads_alone_as_in_a_batch() -> None:

@@ -80,12 +80,12 @@ def batch_of(rows: Sequence[Tensor], width: int, side: str) -> Batch:
 
 
 def pooled(trunk: AwdLstm, batch: Batch, piece: int, learned: int) -> Tensor:
-    found = None
+    pool = None
     for top, mask, _ in read_pieces(trunk, right_aligned(batch), piece, learned):
         new = RunningPool.of(top, mask)
-        found = new if found is None else found.then(new)
-    assert found is not None
-    return found.pooled()
+        pool = new if pool is None else pool.then(new)
+    assert pool is not None
+    return pool.pooled()
 
 
 def literal(trunk: AwdLstm, ids: Tensor, piece: int, learned_pieces: int) -> Tensor:
@@ -120,13 +120,13 @@ def test_pools_and_gradients_are_those_of_each_document_alone(
 ) -> None:
     """In whatever batch, behind whatever padding; one document is empty."""
     trunk, rows = trunk_of(), rows_of()
-    found = pooled(trunk, batch_of(rows, width, side), piece, learned)
+    pools = pooled(trunk, batch_of(rows, width, side), piece, learned)
     expected = torch.stack([literal(trunk, row, piece, pieces) for row in rows])
-    close(found, expected, terms=POOL_TERMS)
+    close(pools, expected, terms=POOL_TERMS)
     weighted(expected).backward()
     wanted = gradients(trunk)
     trunk.zero_grad()
-    weighted(found).backward()
+    weighted(pools).backward()
     assert_same(gradients(trunk), wanted)
 
 
@@ -137,8 +137,8 @@ def test_what_is_pooled_does_not_depend_on_the_pieces_and_is_the_whole_document(
     batch = batch_of(rows, 17, "right")
     for piece, learned in ((1, 1), (4, 8), (100, 100)):
         with torch.no_grad():
-            found = pooled(trunk, batch, piece, learned)
-            for row, states in zip(found, (trunk(Batch(ids[None])).top[0] for ids in rows)):
+            pools = pooled(trunk, batch, piece, learned)
+            for row, states in zip(pools, (trunk(Batch(ids[None])).top[0] for ids in rows)):
                 wanted = torch.cat([states[-1], states.amax(0), states.mean(0)])
                 close(row, wanted, terms=terms_of(TERMS, LONGEST))
 
@@ -146,11 +146,11 @@ def test_what_is_pooled_does_not_depend_on_the_pieces_and_is_the_whole_document(
 def test_words_of_earlier_pieces_count_but_have_no_gradient() -> None:
     trunk = trunk_of()
     ids = torch.arange(12)[None]
-    found = pooled(trunk, Batch(ids), 4, 8)
-    weighted(found).backward()
+    pool = pooled(trunk, Batch(ids), 4, 8)
+    weighted(pool).backward()
     learned = trunk.tokens.weight.grad.abs().sum(1) > 0
     assert learned.nonzero().flatten().tolist() == list(range(4, 12))
-    assert float((found - pooled(trunk, Batch(ids[:, 4:]), 4, 8)).detach().abs().max()) > 1e-3
+    assert float((pool - pooled(trunk, Batch(ids[:, 4:]), 4, 8)).detach().abs().max()) > 1e-3
 
 
 # -- the head --------------------------------------------------------------------------------------------------------
@@ -286,9 +286,9 @@ def test_the_language_model_beside_it_predicts_from_dropped_states() -> None:
     )
     torch.manual_seed(5)
     terms = terms_of(SHAPE.width, SHAPE.vocabulary, 3 * 4)
-    found = sequence_lm_loss(trunk, top_BTD, targets_BT)
-    close(found.total, expected / 4, terms=terms)
-    assert found.count == 3
+    loss = sequence_lm_loss(trunk, top_BTD, targets_BT)
+    close(loss.total, expected / 4, terms=terms)
+    assert loss.count == 3
     assert not torch.equal(dropped_BTD, top_BTD)
 
 

@@ -281,9 +281,9 @@ def test_a_word_without_a_piece_gets_the_fallback() -> None:
     assert len(encoded.examples) == 1
     (note,) = said
     names(note, "2 words", "vocabulary", "'B-VP'")
-    found = TAGS.predictions(encoded, [np.eye(4)[3:]], whole.config, head(CHUNKS))
-    assert found.values == [("O", "B-VP"), ("B-VP",)] and found.probabilities is not None
-    assert found.probabilities[1] == [None]
+    predictions = TAGS.predictions(encoded, [np.eye(4)[3:]], whole.config, head(CHUNKS))
+    assert predictions.values == [("O", "B-VP"), ("B-VP",)] and predictions.probabilities is not None
+    assert predictions.probabilities[1] == [None]
     assert len(TAGS.sequences(["a z"], deaf)) == 1
     with refused("TEXT 1", "vocabulary"):
         TAGS.sequences(["z z"], deaf)

@@ -40,11 +40,11 @@ def test_bootstrap_is_as_wide_as_scores_of_other_samples_vary(rows: int) -> None
     """The deviation of F1 over other samples, and that which the interval claims, within a third; and it is seeded."""
     values = [classes(rows, seed, "f1")[2].main_value for seed in range(60)]
     gold, said, scores = classes(rows, 0, "f1")
-    found = with_interval(scores, gold, said, scored).interval
-    assert found is not None and found[0] < scores.main_value < found[1]
-    assert (found[1] - found[0]) / (2 * 1.96) == pytest.approx(float(np.std(values)), rel=0.34)
-    assert with_interval(scores, gold, said, scored).interval == found
-    assert with_interval(scores, gold, said, scored, seed=1).interval != found
+    interval = with_interval(scores, gold, said, scored).interval
+    assert interval is not None and interval[0] < scores.main_value < interval[1]
+    assert (interval[1] - interval[0]) / (2 * 1.96) == pytest.approx(float(np.std(values)), rel=0.34)
+    assert with_interval(scores, gold, said, scored).interval == interval
+    assert with_interval(scores, gold, said, scored, seed=1).interval != interval
 
 
 def test_words_are_no_rows() -> None:
@@ -56,9 +56,9 @@ def test_words_are_no_rows() -> None:
         pairs = [one == other for a, b in zip(rows, predictions.values) for one, other in zip(a, b)]  # type: ignore[call-overload]
         return Scores("accuracy", {"accuracy": float(np.mean(pairs))}, len(pairs))
 
-    found = with_interval(tags(gold, said), gold, said, tags).interval
-    assert found is not None
-    assert found[1] - found[0] > 1.5 * np.diff(wilson(0.5, 80)).item()
+    interval = with_interval(tags(gold, said), gold, said, tags).interval
+    assert interval is not None
+    assert interval[1] - interval[0] > 1.5 * np.diff(wilson(0.5, 80)).item()
 
 
 def test_one_row_says_nothing() -> None:

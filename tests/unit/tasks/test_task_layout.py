@@ -6,11 +6,11 @@ from pathlib import Path
 from complaints import names
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from noting import Notes
 from systems_under_test import base_model
 
 import foretext as ft
 from foretext.runs.model import SavedModel, encode
-from foretext.runs.report import Reporter
 from foretext.tasks.files.rows import read_rows
 from foretext.tasks.layouts.base import Tailed, fit
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
@@ -55,14 +55,6 @@ def test_what_is_cut_is_counted_and_no_more_than_needed(sizes: list[tuple[int, i
         whole = min(tail, size, room // len(sizes))
         assert left[len(left) - whole :] == part[size - whole :]
         assert left == sorted(set(left)), "in order"
-
-
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.notes: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
 
 
 def race_model(tmp_path: Path) -> tuple[SavedModel, Path]:

@@ -125,9 +125,9 @@ def test_neither_splitting_nor_padding_changes_a_step(system: str, kind: str) ->
     expected, loss = step(trunk, task, [whole])
     assert any(name.startswith("0.") for name in expected), "a trunk that learns has gradients"
     for parts in ([task.make(data[:1]), task.make(data[1:])], [wider(whole, 0, 4)], [wider(whole, 3, 1)]):
-        found, same = step(trunk, task, parts)
+        gradients, same = step(trunk, task, parts)
         close(same, loss, terms=MODEL_TERMS)
-        close(found, expected, terms=MODEL_TERMS)
+        close(gradients, expected, terms=MODEL_TERMS)
 
 
 @pytest.mark.parametrize("system", CONTEXTUAL)
@@ -169,9 +169,9 @@ def unread(batch: Batch, keep_layers: bool = False) -> None:
 
 def vectors(words: TrunkWords, *ids: int) -> Tensor:
     """Of a batch of one sequence."""
-    found = words(unread, Batch(torch.tensor([ids]))).vectors_BTD  # type: ignore[arg-type]
-    assert found is not None
-    return found[0]
+    vectors_BTD = words(unread, Batch(torch.tensor([ids]))).vectors_BTD  # type: ignore[arg-type]
+    assert vectors_BTD is not None
+    return vectors_BTD[0]
 
 
 def met_words(p: float) -> TrunkWords:
@@ -221,14 +221,14 @@ def paths(scores: np.ndarray, task: RecurrentTagging) -> dict[tuple[int, ...], f
     crf = task.model.crf
     assert crf is not None
     starts, ends, transitions = (table.tolist() for table in (crf.starts, crf.ends, crf.transitions))
-    found = {}
+    of_paths = {}
     for tags in itertools.product(range(len(LABELS)), repeat=len(scores)):
         named = [LABELS[tag] for tag in tags]
         if any(tag == "I-X" and before not in ("B-X", "I-X") for before, tag in zip(["O", *named], named)):
             continue
         total = starts[tags[0]] + ends[tags[-1]] + sum(float(row[tag]) for row, tag in zip(scores, tags))
-        found[tags] = total + sum(transitions[a][b] for a, b in itertools.pairwise(tags))
-    return found
+        of_paths[tags] = total + sum(transitions[a][b] for a, b in itertools.pairwise(tags))
+    return of_paths
 
 
 def test_tags_are_chosen_together() -> None:
@@ -271,8 +271,8 @@ def test_a_window_inside_a_sentence_may_begin_inside_a_chunk() -> None:
     loud = [np.eye(len(LABELS))[list(example.tags or ())] * 50 for example in data]
     row = TaggedSentence(tuple("abcdef"), tuple(LABELS[tag] for tag in tags), "here")
     config = TaskConfig(kind="tagging", labels=list(LABELS), scheme="iob2", fallback="O")
-    found = TagFamily().predictions(Encoded([row], data, words), loud, config, task)
-    assert found.values == [row.tags] and min(found.probabilities[0]) > 0.99  # type: ignore[index, type-var]
+    predictions = TagFamily().predictions(Encoded([row], data, words), loud, config, task)
+    assert predictions.values == [row.tags] and min(predictions.probabilities[0]) > 0.99  # type: ignore[index, type-var]
     first = np.array([[0.0, 0.0, 5.0, 0.0]])
     assert task.best(first, begins=False).tolist() == [2] != task.best(first).tolist()
     inside, starts = task.probabilities(first, begins=False)[0], task.model.crf.ends.detach().numpy()

@@ -44,9 +44,9 @@ def test_aligned_probabilities_have_the_shares_of_the_labels(classes: int) -> No
     generator = np.random.default_rng(classes)
     logits = 3 * generator.normal(size=(400, classes)) + np.arange(classes)
     shares = generator.dirichlet(np.full(classes, 3.0))
-    found = aligned(logits, shares)
-    assert np.allclose(found.mean(0), shares, atol=1e-4)
-    moved = np.log(found) - logits  # one number a class, beside one a text
+    probabilities = aligned(logits, shares)
+    assert np.allclose(probabilities.mean(0), shares, atol=1e-4)
+    moved = np.log(probabilities) - logits  # one number a class, beside one a text
     assert np.allclose(moved - moved[:, :1], (moved - moved[:, :1])[0], atol=1e-6)
 
 
@@ -88,12 +88,12 @@ def test_the_student_is_a_weighted_logistic_regression(count: int) -> None:
     matrix = csr_matrix(generator.normal(size=(60, 7)) * (generator.random((60, 7)) < 0.6))
     classes, weights = generator.integers(0, count, size=60), generator.random(60)
     terms = NGrams([str(number) for number in range(7)], np.ones(7))
-    found = Taught.learned(terms, matrix, classes, weights, count).logits(matrix)
+    logits = Taught.learned(terms, matrix, classes, weights, count).logits(matrix)
     reference = LogisticRegression(C=STRENGTH, tol=1e-8, max_iter=5000).fit(matrix, classes, sample_weight=weights)
     expected = reference.decision_function(matrix)
     if count == 2:
         expected = np.column_stack([-expected / 2, expected / 2])
-    assert np.allclose(found, expected - expected.mean(1, keepdims=True), atol=0.02)
+    assert np.allclose(logits, expected - expected.mean(1, keepdims=True), atol=0.02)
 
 
 def test_the_student_is_its_tensors() -> None:
@@ -210,16 +210,16 @@ def test_the_same_each_time_and_for_many_classes() -> None:
     values = np.concatenate([np.repeat(np.arange(6), 8), [6]])
     texts = [f"{ENDINGS[value]} {' '.join(generator.choice(FILLERS, 4))}" for value in values]
     text = [f"{ENDINGS[generator.integers(0, 4)]} {' '.join(generator.choice(FILLERS, 4))}" for _ in range(150)]
-    found = []
+    logits = []
     for _ in range(2):
         units, labels = as_units(texts), Labels("classification", values, 7)
         views = [NGrams.learned(units)]
         training = SelfTraining(views, units, labels, text_units(text, views, 0), 0, lambda done, total: None)
         taught = training.taught(np.arange(49), np.arange(49))
-        found.append(taught.read(units)["logits"])
-        assert found[-1].shape == (49, 7) and np.isfinite(found[-1]).all()
-    assert np.array_equal(*found)
-    assert (found[0].argmax(1) == values).mean() > 0.9
+        logits.append(taught.read(units)["logits"])
+        assert logits[-1].shape == (49, 7) and np.isfinite(logits[-1]).all()
+    assert np.array_equal(*logits)
+    assert (logits[0].argmax(1) == values).mean() > 0.9
 
 
 def test_chinese() -> None:

@@ -46,8 +46,8 @@ def written(folder: Path, *records: dict[str, Any], name: str = "a.json") -> Pat
 
 def asked(*answers: str, question: str = "Who?") -> Question:
     """With no answer it has none."""
-    found = tuple(Answer(text, 0) for text in answers)
-    return Question("q", question, " ".join(answers) or "nothing", found, not answers, "here")
+    golds = tuple(Answer(text, 0) for text in answers)
+    return Question("q", question, " ".join(answers) or "nothing", golds, not answers, "here")
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------

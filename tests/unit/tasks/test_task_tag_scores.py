@@ -132,8 +132,8 @@ class Script:
 
 
 def figures(counts: EntityCounts) -> tuple[int, int, int, int, int]:
-    found = counts.gold.total(), counts.predicted.total(), counts.right.total()
-    return (*found, counts.words, counts.right_words)
+    totals = counts.gold.total(), counts.predicted.total(), counts.right.total()
+    return (*totals, counts.words, counts.right_words)
 
 
 IOB = ["O", "B-X", "I-X", "B-Y", "I-Y", "B", "I"]
@@ -156,17 +156,17 @@ def test_counts_are_those_of_the_script(data: tuple[Sentences, Sentences]) -> No
 
 def entities(tags: list[str]) -> set[tuple[str, int, int]]:
     """(type, first word, last word) of IOB tags of either kind."""
-    found: list[list] = []
+    spans: list[list] = []
     for place, tag in enumerate(tags):
         mark, _, kind = tag.partition("-")
         if mark == "O":
             continue
-        goes_on = mark == "I" and found and found[-1][0] == kind and found[-1][2] == place - 1
+        goes_on = mark == "I" and spans and spans[-1][0] == kind and spans[-1][2] == place - 1
         if goes_on:
-            found[-1][2] = place
+            spans[-1][2] = place
         else:
-            found.append([kind, place, place])
-    return {tuple(entity) for entity in found}
+            spans.append([kind, place, place])
+    return {tuple(entity) for entity in spans}
 
 
 @given(sides(IOB))

@@ -151,9 +151,9 @@ def test_padding_changes_nothing(system: str, kind: str, sides: tuple[int, int])
     outside = torch.cat([same[:, :left], same[:, left + length :]], dim=1)
     assert bool((outside == NO_SCORE).all())
     expected, losses = step(trunk, task, [batch])
-    found, found_losses = step(trunk, task, [padded])
-    assert_same(found, expected)
-    close(found_losses, losses, terms=LOSS_TERMS)
+    gradients, same_losses = step(trunk, task, [padded])
+    assert_same(gradients, expected)
+    close(same_losses, losses, terms=LOSS_TERMS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -247,9 +247,9 @@ def test_a_micro_batch_without_a_target_counts_as_zero(p: float) -> None:
         return
     data: list[TaggedExample] = examples("tagging", 4)
     expected, losses = step(trunk, task, [task.make(data)])
-    found, found_losses = step(trunk, task, [task.make(data[:2]), batch, task.make(data[2:])])
-    assert_same(found, expected)
-    close(found_losses, losses, terms=LOSS_TERMS)
+    gradients, same_losses = step(trunk, task, [task.make(data[:2]), batch, task.make(data[2:])])
+    assert_same(gradients, expected)
+    close(same_losses, losses, terms=LOSS_TERMS)
 
 
 # -- what is scored --------------------------------------------------------------------------------------------------

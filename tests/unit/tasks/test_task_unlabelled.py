@@ -22,8 +22,8 @@ def folder(tmp_path: Path) -> Path:
 def test_lines_rows_and_the_words_of_columns(folder: Path) -> None:
     notes: list[str] = []
     heard: list[tuple[int, int]] = []
-    found = read_sentences([folder], progress=lambda done, total: heard.append((done, total)), notes=notes)
-    assert found == ["the dog sees Tom .", "the cat sees Ann and a dog .", "one more", "a gnu", "a gnu", "a gnu"]
+    sentences = read_sentences([folder], progress=lambda done, total: heard.append((done, total)), notes=notes)
+    assert sentences == ["the dog sees Tom .", "the cat sees Ann and a dog .", "one more", "a gnu", "a gnu", "a gnu"]
     columns, left_out = notes
     names(columns, f"{folder / 'b.txt'}:", "column", "3 sentences")
     names(left_out, "1 ", "rows")

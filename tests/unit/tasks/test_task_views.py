@@ -59,9 +59,9 @@ def test_ngrams_are_those_of_scikit_learn() -> None:
     vectorizer = TfidfVectorizer(analyzer=terms_of, sublinear_tf=True)
     expected = vectorizer.fit_transform(units.side(0))
     view = NGrams.learned(units)
-    found = view.read(units)["words"]
+    words = view.read(units)["words"]
     order = [view.columns[term] for term in vectorizer.get_feature_names_out()]
-    assert np.allclose(found.toarray()[:, order], expected.toarray(), atol=1e-6)
+    assert np.allclose(words.toarray()[:, order], expected.toarray(), atol=1e-6)
     unseen = units_of([("good battery nobody knows",)], "classification", True)
     later = vectorizer.transform(unseen.side(0)).toarray()
     assert np.allclose(view.read(unseen)["words"].toarray()[:, order], later, atol=1e-6)
@@ -72,7 +72,7 @@ def test_relevances_make_the_labels_most_likely() -> None:
     signal, noise = GENERATOR.normal(size=(60, 4)), GENERATOR.normal(size=(60, 30))
     labels = (signal[:, 0] + 0.3 * GENERATOR.normal(size=60) > 0).astype(float)[:, None]
     kernels = [gram(signal), gram(noise)]
-    found, sigma = relevances(kernels, torch.from_numpy(labels))
+    variances, sigma = relevances(kernels, torch.from_numpy(labels))
     targets = (labels - labels.mean()) / (labels - labels.mean()).std(ddof=1)
 
     def evidence(logs: np.ndarray) -> float:
@@ -81,13 +81,13 @@ def test_relevances_make_the_labels_most_likely() -> None:
         fit = (targets.T @ np.linalg.solve(total, targets)).item() / 2
         return -fit - np.linalg.slogdet(total)[1] / 2 - ((logs + 1) ** 2).sum() / 8
 
-    best = np.log([*found, sigma - LEAST_NOISE])
+    best = np.log([*variances, sigma - LEAST_NOISE])
     for place in range(3):
         for step in (-0.05, 0.05):
             beside = best.copy()
             beside[place] += step
             assert evidence(beside) < evidence(best)
-    assert found[0] > 3 * found[1]
+    assert variances[0] > 3 * variances[1]
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -100,9 +100,9 @@ def test_the_head_is_a_logistic_regression_on_the_scaled_blocks(sparse: bool) ->
     factors = scale_factors(read_blocks([view], units), [*fitted.relevance.values()], fitted.noise)
     scaled = np.hstack([one * factors["given.one"], two * factors["given.two"]])
     reference = LogisticRegression(C=fitted.chosen.strength, tol=1e-8, max_iter=5000).fit(scaled, labels)
-    found = np.array(fitted.head.scores(units))
+    scores = np.array(fitted.head.scores(units))
     expected = reference.decision_function(scaled)
-    assert np.allclose(found - found.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True), atol=1e-3)
+    assert np.allclose(scores - scores.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True), atol=1e-3)
     assert np.isclose(sum(fitted.head.shares.values()), 1.0)
 
 
@@ -146,8 +146,8 @@ def test_a_score_stays_between_those_of_the_training_rows() -> None:
     view = Given({"all": block})
     head = fit_views([view], numbered(40, "regression"), Labels("regression", scores, 0), seed=0).head
     view.all = {"all": 10 * block}
-    found = np.array(head.scores(numbered(40, "regression")))
-    assert np.isclose(found.min(), scores.min()) and np.isclose(found.max(), scores.max())
+    predicted = np.array(head.scores(numbered(40, "regression")))
+    assert np.isclose(predicted.min(), scores.min()) and np.isclose(predicted.max(), scores.max())
 
 
 def test_a_choice_compares_its_alternatives() -> None:
@@ -218,9 +218,9 @@ def test_overlap_counts_what_is_shared() -> None:
 def test_states_have_unit_length_and_no_mean_over_the_training_rows() -> None:
     states = GENERATOR.normal(size=(20, 5)) * 7 + 3
     units = Units([([],)] * 20, np.arange(20), states=(states,))
-    found = States.learned(units).read(units)["states"]
-    assert np.allclose(np.linalg.norm(found, axis=1), 1.0)
-    assert np.abs(found.mean(0)).max() < 0.3
+    block = States.learned(units).read(units)["states"]
+    assert np.allclose(np.linalg.norm(block, axis=1), 1.0)
+    assert np.abs(block.mean(0)).max() < 0.3
 
 
 @pytest.mark.parametrize("lines", [[], ["a"], ["a b", "ü", "屏幕"]])
@@ -255,13 +255,13 @@ def test_cosines_of_tfidf_and_of_letters() -> None:
     """Equal to scikit-learn's."""
     pairs = [("the cat sat on the mat", "the cat sat"), ("a dog barks", "dogs bark")]
     view = Overlap.learned(units_of(pairs, "entailment", True))
-    found = view.numbers(units_of(pairs, "entailment", True))[:, -2:]
+    cosines = view.numbers(units_of(pairs, "entailment", True))[:, -2:]
     texts = [text for pair in pairs for text in pair]
     words = TfidfVectorizer(analyzer=str.split, sublinear_tf=True).fit(texts)
     letters = TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 4), sublinear_tf=True, use_idf=False).fit(texts)
     for column, vectorizer in enumerate((words, letters)):
         a, b = (vectorizer.transform([pair[side] for pair in pairs]) for side in (0, 1))
-        assert np.allclose(found[:, column], np.asarray(a.multiply(b).sum(1)).ravel())
+        assert np.allclose(cosines[:, column], np.asarray(a.multiply(b).sum(1)).ravel())
 
 
 @pytest.mark.parametrize("seed", [1, 3, 5])
@@ -271,6 +271,8 @@ def test_labels_that_a_block_tells_without_fault_have_relevances(seed: int) -> N
     told = draw.standard_normal((80, 3)).astype(np.float32)
     other = draw.standard_normal((80, 3)).astype(np.float32)
     far = (told @ draw.standard_normal((3, 30))).astype(np.float32) * 100 + 1000
-    found, noise = relevances([gram(told), gram(far), gram(other)], torch.from_numpy(told[:, :1].astype(np.float64)))
-    assert np.isfinite([*found, noise]).all()
-    assert LEAST_NOISE <= noise < LEAST_NOISE + 0.02 and found[2] < found[0] + found[1]
+    variances, noise = relevances(
+        [gram(told), gram(far), gram(other)], torch.from_numpy(told[:, :1].astype(np.float64))
+    )
+    assert np.isfinite([*variances, noise]).all()
+    assert LEAST_NOISE <= noise < LEAST_NOISE + 0.02 and variances[2] < variances[0] + variances[1]

@@ -165,7 +165,7 @@ def literal_spans(
 ) -> list[tuple[float, str]]:
     """Every span that may be an answer, looked at one by one, best first."""
     best = best_windows([Window(window.start, window.end) for window in windows], len(offsets))
-    found = []
+    spans = []
     for number, window in enumerate(windows):
         for first in range(window.start, window.end):
             for last in range(first, window.end):
@@ -173,8 +173,8 @@ def literal_spans(
                     start = scores[number][window.frame.place(1, first - window.start), 0]
                     end = scores[number][window.frame.place(1, last - window.start), 1]
                     text = passage[offsets[first][0] : offsets[last][1]].strip()
-                    found.append((float(start) + float(end), text))
-    return sorted(found, reverse=True)
+                    spans.append((float(start) + float(end), text))
+    return sorted(spans, reverse=True)
 
 
 @given(st.integers(1, 40), st.integers(8, 30), st.integers(1, 5), st.integers(0, 99), directions)
@@ -307,8 +307,8 @@ def test_each_word_is_tagged_once_where_it_has_the_most_context(
     if sum(sizes) <= room:
         assert len(windows) <= 1
     tags = [[f"tag {word}" for word in window.words] for window in windows]
-    (found,) = by_word([len(sizes)], windows, tags)
-    assert found == [f"tag {word}" if size else None for word, size in enumerate(sizes)]
+    (predicted,) = by_word([len(sizes)], windows, tags)
+    assert predicted == [f"tag {word}" if size else None for word, size in enumerate(sizes)]
 
 
 def test_the_fallback_tag() -> None:

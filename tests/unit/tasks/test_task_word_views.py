@@ -103,10 +103,10 @@ def test_its_gradient_is_that_of_the_field_of_other_taggers(constrained: bool) -
     loss = crf.loss(rows, gold, mask).total
     loss.backward()
     known = barred(chain, allowed) if constrained else chain
-    total, found, of_chain = Sentences.of_lengths(LENGTHS).loss(emissions.detach().numpy(), tags, known)
+    total, of_emissions, of_chain = Sentences.of_lengths(LENGTHS).loss(emissions.detach().numpy(), tags, known)
     close(total, loss.item(), terms=TERMS)
     expected = [emissions.grad, crf.transitions.grad, crf.starts.grad, crf.ends.grad]
-    for own, other in zip((found, *of_chain), expected):
+    for own, other in zip((of_emissions, *of_chain), expected):
         assert other is not None
         close(own, other.numpy(), terms=TERMS, size=float(WORDS))
 
@@ -152,13 +152,13 @@ def test_the_gradient_of_the_head_is_that_of_its_loss() -> None:
 def test_nothing_is_left_to_gain_at_the_optimum() -> None:
     """The loss is convex: where its gradient is 0 it is least."""
     own = problem()
-    found = own.solve(0.7, close=0.0)
-    loss, gradient = own.loss(found, 0.7)
+    weights = own.solve(0.7, close=0.0)
+    loss, gradient = own.loss(weights, 0.7)
     assert np.abs(gradient).max() < 1e-5
-    assert all(own.loss(found + 0.01 * drawn(seed, own.size), 0.7)[0] > loss for seed in range(5))
+    assert all(own.loss(weights + 0.01 * drawn(seed, own.size), 0.7)[0] > loss for seed in range(5))
     elsewhere = own.solve(0.7, begin=drawn(8, own.size), close=0.0)
     bias = CLASSES  # only what is added to all classes is free
-    assert np.allclose(found[:-bias], elsewhere[:-bias], atol=1e-4)
+    assert np.allclose(weights[:-bias], elsewhere[:-bias], atol=1e-4)
 
 
 def test_a_lookup_is_the_matrix_that_it_stands_for() -> None:
@@ -215,10 +215,10 @@ def test_views_come_back_from_their_files_as_they_were() -> None:
     units = with_states(SENTENCES)
     for view in views_of(units):
         again = type(view).of_tensors(view.tensors())
-        found, expected = again.read(units), view.read(units)
-        assert found.keys() == expected.keys()
+        blocks, expected = again.read(units), view.read(units)
+        assert blocks.keys() == expected.keys()
         for name, block in expected.items():
-            assert np.array_equal(dense(found[name]), dense(block)), (view.name, name)
+            assert np.array_equal(dense(blocks[name]), dense(block)), (view.name, name)
 
 
 def test_a_sentence_is_read_alone_as_among_others() -> None:

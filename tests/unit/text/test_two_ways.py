@@ -4,24 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numbered_shards import Numbers
 
 from foretext.text.order import TwoWayOrder, TwoWays, Windows
-
-
-class Numbers:
-    """Shards whose tokens are their places."""
-
-    folder, split = "nowhere", "train"
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    def window(self, start: int, length: int) -> np.ndarray:
-        assert start >= 0 and start + length <= self.length
-        return np.arange(start, start + length)
 
 
 def made(length: int = 100, context: int = 7) -> TwoWays:

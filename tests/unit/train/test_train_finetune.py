@@ -212,13 +212,13 @@ def moved_rows(base: SavedModel | None, model: SavedModel) -> dict[str, set[int]
     torch.manual_seed(step_seed(0, 0, 1 << 20))
     drawn = model.system.build_trunk(TrunkParts(model.model_config, model.tokenizer)).state_dict()
     known = {} if base is None else base.trunk.state_dict()
-    found = {}
+    moved = {}
     for name, new in model.trunk.state_dict().items():
         old = drawn[name]
         if name in known:
             old[: len(known[name])] = known[name]
-        found[name] = {row for row in range(len(new)) if not torch.equal(old[row], new[row])}
-    return found
+        moved[name] = {row for row in range(len(new)) if not torch.equal(old[row], new[row])}
+    return moved
 
 
 @pytest.mark.parametrize("plan", ["ulmfit", None])
@@ -248,7 +248,7 @@ def test_new_rows_learn_from_the_first_step(thaw: str, monkeypatch: pytest.Monke
 
     def slopes(loop: Loop, table: torch.Tensor) -> torch.Tensor:
         """∂ loss / ∂ each of the new rows' numbers, by differences."""
-        found, batches = torch.zeros_like(table[NEW:]), loop.batches(loop.position.step)[1]
+        gradient, batches = torch.zeros_like(table[NEW:]), loop.batches(loop.position.step)[1]
         for row, column in itertools.product(range(3), range(table.shape[1])):
             values = []
             for shift in (1e-5, -1e-5):
@@ -258,8 +258,8 @@ def test_new_rows_learn_from_the_first_step(thaw: str, monkeypatch: pytest.Monke
                         sum(float(loop.job.objective(loop.job.trunk, b).losses["label"].total) for b in batches)
                     )
                     table[NEW + row, column] -= shift
-            found[row, column] = (values[0] - values[1]) / 2e-5
-        return found / sum(len(batch.labels) for batch in batches)
+            gradient[row, column] = (values[0] - values[1]) / 2e-5
+        return gradient / sum(len(batch.labels) for batch in batches)
 
     monkeypatch.setattr(Loop, "_step", watched)
     sets = (*NO_DROPOUT, f"transfer.thaw={thaw}", "training.optimizer=sgd", "training.beta1=0.0", "training.clip=0")
@@ -380,12 +380,12 @@ def test_the_papers_plan_is_the_papers_on_any_size(system: str, size: str, tmp_p
     base = replace(base, config=replace(base.config, run=replace(base.info, size=size)))
     paper, scratch = base.system.sizes["paper"], base.system.build_head is not None
     asked = request_of("classification", base=base, plan="paper", sets=(), epochs=None, from_scratch=scratch)
-    found = finetune(replace(asked, out=tmp_path / "run")).model.config
-    assert found.training == paper.finetuning
-    assert found.transfer == (replace(paper.transfer, thaw="all") if scratch else paper.transfer)
-    assert found.task.epochs == paper.epochs and found.model.dropout == paper.finetuning.dropout
+    config = finetune(replace(asked, out=tmp_path / "run")).model.config
+    assert config.training == paper.finetuning
+    assert config.transfer == (replace(paper.transfer, thaw="all") if scratch else paper.transfer)
+    assert config.task.epochs == paper.epochs and config.model.dropout == paper.finetuning.dropout
     if paper.transfer.pooling == "concat":
-        assert found.pooling == paper.pooling
+        assert config.pooling == paper.pooling
     said = dict(line.strip().split(maxsplit=1) for line in summary_of(RunDirectory(tmp_path / "run")).splitlines()[1:])
     assert "(" not in said["paper"] and "differs" not in said["paper"]
     assert ("does not fine-tune" in said["paper"]) == (system in ("gpt2", "modern", "transformer_xl"))

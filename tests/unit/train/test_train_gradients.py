@@ -95,9 +95,9 @@ def test_accumulation_in_pretraining(system: str) -> None:
 
 def test_accumulation_with_sampled_words() -> None:
     """All micro-batches of a step tell their words from the same candidates, and another step from others."""
-    trunk, found = trunk_of("elmo"), SYSTEMS["elmo"]
+    trunk, system = trunk_of("elmo"), SYSTEMS["elmo"]
     settings = BilmObjectiveConfig(samples=100)
-    objective = found.build_objective(ObjectiveParts(TINY["elmo"], settings, tokenizer_of("elmo")))
+    objective = system.build_objective(ObjectiveParts(TINY["elmo"], settings, tokenizer_of("elmo")))
     assert isinstance(objective, BilmObjective) and objective.samples == 100
     data = unlabelled("elmo", (20, 3, 11, 2, 20, 8))
     expected, losses = step_gradients(loop_over(trunk, objective, data, 6, 6))

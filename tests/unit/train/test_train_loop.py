@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from complaints import names, refused
+from noting import Notes
 from systems_under_test import PLAIN
 from tolerance import close, doubles, terms_of
 from torch import Tensor, nn
@@ -314,14 +315,14 @@ def test_states_are_split_again(size: int) -> None:
         real = torch.arange(places).expand(len(rows[part]), -1) >= places - 2
         return {"h": rows[part], "memory": (rows[part, None, None] * real[..., None], real)}
 
-    found = split_again({0: state(slice(0, 2), 2), 1: state(slice(2, 4), 3), 2: state(slice(4, 5), 2)}, size)
-    for number, part in found.items():
+    parts = split_again({0: state(slice(0, 2), 2), 1: state(slice(2, 4), 3), 2: state(slice(4, 5), 2)}, size)
+    for number, part in parts.items():
         own = slice(number * size, (number + 1) * size)
         assert torch.equal(part["h"], rows[own])
         states, real = part["memory"]
         assert torch.equal(states[:, -2:], rows[own, None, None].expand(-1, 2, 1)) and bool(real[:, -2:].all())
         assert not bool(real[:, :-2].any())
-    assert sum(len(part["h"]) for part in found.values()) == 5 and split_again({}, size) == {}
+    assert sum(len(part["h"]) for part in parts.values()) == 5 and split_again({}, size) == {}
 
 
 def test_states_go_through_tensors() -> None:
@@ -335,14 +336,6 @@ def test_states_go_through_tensors() -> None:
 
 
 # -- losses that are not finite --------------------------------------------------------------------------------------
-
-
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
 
 
 def test_a_bad_step_updates_nothing_and_is_logged(tmp_path: Path) -> None:
@@ -362,8 +355,8 @@ def test_a_bad_step_updates_nothing_and_is_logged(tmp_path: Path) -> None:
     assert [row["step"] for row in logged] == bad
     assert [row["bad_step"]["samples"] for row in logged] == [Order(8, 4, 0).batch(step)[1] for step in bad]
     assert all(row["bad_step"]["losses"] == {"toy": "nan"} for row in logged)
-    assert len(notes.said) == 2
-    for step, said in zip(bad, notes.said):
+    assert len(notes.notes) == 2
+    for step, said in zip(bad, notes.notes):
         names(said, f"step {step}", str(run.path / "metrics.jsonl"))
 
 

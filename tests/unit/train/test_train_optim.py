@@ -190,10 +190,10 @@ def test_tables_and_vectors_have_rates_of_their_own(optimizer: str) -> None:
             made.step(rate)
         return {name: parameter.detach() for name, parameter in params.items()}
 
-    found = learned(replace(config, table_rate=5.0, vector_rate=0.25), 0.01)
+    weights = learned(replace(config, table_rate=5.0, vector_rate=0.25), 0.01)
     for name, rate in zip(shapes, (0.05, 0.01, 0.0025)):
-        assert torch.equal(found[name], learned(config, rate)[name]), name
-        assert not torch.equal(found[name], learned(config, 0.02)[name]), name
+        assert torch.equal(weights[name], learned(config, rate)[name]), name
+        assert not torch.equal(weights[name], learned(config, 0.02)[name]), name
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
@@ -211,11 +211,11 @@ def test_cautious_decay_is_where_the_update_agrees(optimizer: str) -> None:
         return weight.detach()
 
     plain, whole = stepped(False, 0.0), stepped(False, decay)
-    found = stepped(True, decay)
+    weights = stepped(True, decay)
     agreed = (first - plain) * first > 0
     assert 0 < int(agreed.sum()) < agreed.numel()
-    close(found, torch.where(agreed, plain - rate * decay * first, plain), terms=UPDATE)
-    close(found[agreed], whole[agreed], terms=UPDATE)
+    close(weights, torch.where(agreed, plain - rate * decay * first, plain), terms=UPDATE)
+    close(weights[agreed], whole[agreed], terms=UPDATE)
     assert torch.equal(stepped(True, 0.0), plain)
 
 
@@ -377,12 +377,14 @@ def test_gradual_thaw_goes_from_the_top_down() -> None:
 def test_every_group_learns_for_a_quarter_of_the_run_at_least(groups: int, epochs: int, per_epoch: int) -> None:
     """ULMFiT's fourteen groups in three epochs never reached the bottom."""
     steps = epochs * per_epoch
-    found = [TransferPlan(thaw="gradual").thaws_at(group, groups, steps, per_epoch) for group in range(groups)]
-    assert found == sorted(found, reverse=True) and found[-1] == 0
-    assert steps - found[0] >= 0.25 * steps
-    assert all(above + per_epoch >= below for below, above in itertools.pairwise(found)), "no slower than one an epoch"
+    thawed = [TransferPlan(thaw="gradual").thaws_at(group, groups, steps, per_epoch) for group in range(groups)]
+    assert thawed == sorted(thawed, reverse=True) and thawed[-1] == 0
+    assert steps - thawed[0] >= 0.25 * steps
+    assert all(above + per_epoch >= below for below, above in itertools.pairwise(thawed)), "no slower than one an epoch"
     if epochs >= 4 / 3 * (groups - 1):
-        assert found == [per_epoch * (groups - 1 - group) for group in range(groups)], "time enough for the paper's way"
+        assert thawed == [per_epoch * (groups - 1 - group) for group in range(groups)], (
+            "time enough for the paper's way"
+        )
 
 
 @pytest.mark.parametrize("kind", ["adamw", "lamb", "sgd"])

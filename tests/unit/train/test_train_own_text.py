@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from complaints import refused
+from noting import Notes
 from systems_under_test import pretrain_request, write_text
 
 from foretext.runs.model import load_model
-from foretext.runs.report import Reporter
 from foretext.tasks.files.rows import Row
 from foretext.train.finetuning import own_text, views_alone
 from foretext.train.finetuning.finetune import Finetuned, finetune
@@ -39,14 +39,6 @@ def base(text: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.F
     return pretrain(pretrain_request(request.param, text, tmp_path_factory.mktemp(request.param) / "run", 2, threads=1))
 
 
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-
 def taught(base: Path, notes: Notes, **asked: Any) -> Finetuned:
     """By a head over views: of a trunk, because vectors are given."""
     model = load_model(base)
@@ -56,19 +48,19 @@ def taught(base: Path, notes: Notes, **asked: Any) -> Finetuned:
 
 
 def test_texts_are_those_that_the_run_has_read(base: Path, text: Path) -> None:
-    found = texts_of(load_model(base), seed=0)
+    texts = texts_of(load_model(base), seed=0)
     spaced = {" ".join(line.lower().replace(".", " .").split()) for line in text.read_text().splitlines()}
-    assert len(found) >= 200, "all but those held out for validation"
-    assert {" ".join(own.lower().replace(".", " .").split()) for own in found} <= spaced
-    assert found == texts_of(load_model(base), seed=0)
+    assert len(texts) >= 200, "all but those held out for validation"
+    assert {" ".join(own.lower().replace(".", " .").split()) for own in texts} <= spaced
+    assert texts == texts_of(load_model(base), seed=0)
 
 
 def test_views_learn_from_them(base: Path) -> None:
     notes = Notes()
     made = taught(base, notes)
     assert made.model.finetuned.task.sentences == len(texts_of(load_model(base), 0))
-    assert any("--unlabelled none" in said for said in notes.said)
-    assert sum(said.startswith("unlabelled text:") for said in notes.said) == 1
+    assert any("--unlabelled none" in said for said in notes.notes)
+    assert sum(said.startswith("unlabelled text:") for said in notes.notes) == 1
     left_out = taught(base, Notes(), unlabelled=("a text",))
     assert left_out.model.finetuned.task.sentences == 1, "what is named counts"
 
@@ -107,7 +99,7 @@ def test_gone_on_with_it_is_the_same_run(base: Path, tmp_path: Path) -> None:
     again = taught(base, notes, out=tmp_path / "run", resume=True)
     assert made.model.views is not None and again.model.views is not None
     assert np.array_equal(made.model.views.bias, again.model.views.bias)
-    assert not any("sentences" in said for said in notes.said)
+    assert not any("sentences" in said for said in notes.notes)
 
 
 def test_views_alone_learn_from_the_text_that_they_are_given(
@@ -120,6 +112,6 @@ def test_views_alone_learn_from_the_text_that_they_are_given(
     assert finetune(request).model.finetuned.task.sentences >= 200
     notes = Notes()
     finetune(replace(request, resume=True), notes)
-    assert not any("sentences" in said or "unlabelled" in said for said in notes.said), notes.said
+    assert not any("sentences" in said or "unlabelled" in said for said in notes.notes), notes.notes
     alone = replace(request, base=replace(base, text=()), out=None)
     assert finetune(alone).model.finetuned.task.sentences == 0, "the rows' own texts have labels"

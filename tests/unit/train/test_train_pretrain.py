@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from complaints import names, refused
+from noting import Notes
 from systems_under_test import (
     BY_GRADIENTS,
     CAUSAL,
@@ -50,18 +51,6 @@ from foretext.train.pretraining.pretrain_request import PretrainRequest
 BRIEF = ("training.batch_size=4", "training.warmup_steps=0")
 # Steps as large as their gradients: Adam's and Muon's are as large for a gradient that is rounding and nothing else.
 EVEN = ("training.optimizer=sgd", "training.rate=0.1")
-
-
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.plans: list[dict[str, str]] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        self.plans.append(dict(lines))
 
 
 @pytest.fixture
@@ -193,7 +182,7 @@ def test_a_finished_run_says_so(text: Path, tmp_path: Path) -> None:
     pretrain(request)
     before, notes = weights(tmp_path / "run"), Notes()
     assert pretrain(replace(request, resume=True), notes) == tmp_path / "run"
-    names(notes.said[0], str(tmp_path / "run"), "finished", f"--from {tmp_path / 'run'}")
+    names(notes.notes[0], str(tmp_path / "run"), "finished", f"--from {tmp_path / 'run'}")
     assert weights(tmp_path / "run") == before
     with refused(str(tmp_path / "run"), "--resume", "--out"):
         pretrain(request)
@@ -245,12 +234,12 @@ def test_going_on_says_what_is_changed(text: Path, tmp_path: Path) -> None:
     notes = Notes()
     changed = replace(request, budget=Budget(steps=13), sets=(*request.sets, "training.rate=0.002"))
     pretrain(replace(changed, documents="auto", errors="strict"), notes)
-    rate, steps = (line for line in notes.said if re.search(r"\b(training|budget|data|run|model)\.[a-z]", line))
+    rate, steps = (line for line in notes.notes if re.search(r"\b(training|budget|data|run|model)\.[a-z]", line))
     names(rate, "training.rate", "0.003", "0.002")
     names(steps, "budget.steps", "12", "13")
     again = Notes()
     pretrain(replace(changed, budget=Budget(steps=99)), again)
-    (said,) = again.said
+    (said,) = again.notes
     names(said, str(tmp_path / "run"), "finished", "budget.steps", "99")
 
 

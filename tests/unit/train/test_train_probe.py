@@ -62,9 +62,9 @@ def fitted(kind: str, classes: int, examples: list[Example], trunk: Table) -> tu
 
 def standardised(states: torch.Tensor) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """By the deviation that dropout gives them: the state, or none of it, over 1 − p."""
-    found = states.detach().numpy().astype(np.float64)
-    seen = np.concatenate([found / (1 - DROPOUT)] * 4 + [np.zeros_like(found)])
-    return (found - found.mean(0)) / seen.std(0), found.mean(0), seen.std(0)
+    features = states.detach().numpy().astype(np.float64)
+    seen = np.concatenate([features / (1 - DROPOUT)] * 4 + [np.zeros_like(features)])
+    return (features - features.mean(0)) / seen.std(0), features.mean(0), seen.std(0)
 
 
 def is_logistic_regression(weight: np.ndarray, bias: np.ndarray, states: torch.Tensor, labels: list[int]) -> None:
@@ -106,11 +106,11 @@ def test_the_fit_ends_where_the_loss_is_the_least_to_all_digits_of_float32(
         return float(fitted) + float(((weight * deviation) ** 2).sum()) / (2 * INVERSE_PENALTY)
 
     torch.set_default_dtype(dtype)
-    found = loss_of(*three_classes(trunk.to(dtype)))
+    loss = loss_of(*three_classes(trunk.to(dtype)))
     torch.set_default_dtype(torch.float64)
     request.getfixturevalue("to_the_end")
     least = loss_of(*three_classes(Table(ROWS)))
-    close(found, least, terms=terms_of(ROWS, WIDTH), precision=torch.float32)
+    close(loss, least, terms=terms_of(ROWS, WIDTH), precision=torch.float32)
 
 
 def test_what_hardly_varies_does_not_turn_dropout_into_noise() -> None:

@@ -59,23 +59,23 @@ def scored(system: str, *sets: str, out: Path | None = None, validated: bool = F
 @pytest.mark.parametrize("pooling", ["extract", "mean", "concat"])
 def test_the_order_of_a_pair_does_not_matter(system: str, pooling: str) -> None:
     clf = scored(system, f"transfer.pooling={pooling}")
-    found, turned = clf.predict(TEXTS), clf.predict(SWAPPED)
-    close(found, turned, terms=2 * TERMS)
-    assert max(found) - min(found) > 0.01, "they tell pairs apart"
+    predicted, turned = clf.predict(TEXTS), clf.predict(SWAPPED)
+    close(predicted, turned, terms=2 * TERMS)
+    assert max(predicted) - min(predicted) > 0.01, "they tell pairs apart"
 
 
 def test_both_orders_are_read_and_their_states_added() -> None:
     clf = scored("gpt", "transfer.pooling=extract")
     tokenizer, head, config = clf.model.tokenizer, clf.model.task.head, clf.model.task_config  # type: ignore[union-attr]
     start, delimiter, extract = (tokenizer.specials[name] for name in (START, DELIMITER, EXTRACT))
-    for (first, second), found in zip(TEXTS, clf.predict(TEXTS), strict=True):
+    for (first, second), predicted in zip(TEXTS, clf.predict(TEXTS), strict=True):
         orders = [tokenizer.encode(text) for text in (first, second)]
         state = sum(
             dense_gpt(clf.model.trunk, [start, *a, delimiter, *b, extract]).top_TD[-1]
             for a, b in (orders, orders[::-1])
         )
         score = head.weight.detach().numpy()[0] @ state + float(head.bias.detach())
-        close(found, score * config.deviation + config.mean, terms=ROUNDED, precision=torch.float32)
+        close(predicted, score * config.deviation + config.mean, terms=ROUNDED, precision=torch.float32)
     mean = sum(score for _, _, score in PAIRS) / 3
     assert config.mean == pytest.approx(mean) and config.both_orders and config.kind == "regression"
 
@@ -84,10 +84,10 @@ def test_a_run_of_an_earlier_version_reads_one_order_as_it_was_trained(tmp_path:
     clf = scored("gpt", "transfer.pooling=extract")
     old = replace(clf.model, config=replace(clf.model.config, task=replace(clf.model.task_config, both_orders=False)))
     with torch.no_grad():
-        found = TaskModel(old, None).predict(TEXTS)
+        predicted = TaskModel(old, None).predict(TEXTS)
     tokenizer, head = old.tokenizer, old.task.head  # type: ignore[union-attr]
     start, delimiter, extract = (tokenizer.specials[name] for name in (START, DELIMITER, EXTRACT))
-    for (first, second), score in zip(TEXTS, found, strict=True):
+    for (first, second), score in zip(TEXTS, predicted, strict=True):
         ids = [start, *tokenizer.encode(first), delimiter, *tokenizer.encode(second), extract]
         expected = head.weight.detach().numpy()[0] @ dense_gpt(old.trunk, ids).top_TD[-1] + float(head.bias.detach())
         expected = expected * old.task_config.deviation + old.task_config.mean

@@ -33,12 +33,12 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of a general text, for each of some systems."""
     folder = tmp_path_factory.mktemp("bases")
     text = write_text(folder)
-    found = {}
+    folders = {}
     for name in (*RUN_BEFORE, VALUE_TABLES):
         system, *sets = name.split()
         pretrain(pretrain_request(system, text, folder / name, 2, *sets))
-        found[name] = folder / name
-    return found
+        folders[name] = folder / name
+    return folders
 
 
 def onward(base: Path, tmp_path: Path, steps: int = 3, sets: tuple[str, ...] = (), **changes: Any) -> PretrainRequest:
@@ -51,17 +51,17 @@ def onward(base: Path, tmp_path: Path, steps: int = 3, sets: tuple[str, ...] = (
 
 def first_weights(request: PretrainRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Loop, dict[str, torch.Tensor]]:
     """The loop, and what it begins with."""
-    found: list[Any] = []
+    begun: list[Any] = []
     real = Loop.run
 
     def watched(loop: Loop) -> Any:
-        found[:] = loop, {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
+        begun[:] = loop, {name: tensor.clone() for name, tensor in loop.model.state_dict().items()}
         return real(loop)
 
     monkeypatch.setattr(Loop, "run", watched)
     pretrain(request)
     monkeypatch.setattr(Loop, "run", real)
-    return found[0], found[1]
+    return begun[0], begun[1]
 
 
 @pytest.mark.parametrize("name", [*RUN_BEFORE, VALUE_TABLES])

@@ -53,9 +53,9 @@ def loop_with(tail: float, seen: list[dict[str, Tensor]] | None = None, average:
     stage = Stage(lambda epoch, index: rows[index], Order(len(rows), 4, 1), 4, evaluate)
     optimizer = make_optimizer(config, trunk, objective)
     job = Job(trunk, objective, (stage,), optimizer, config, Budget(steps=STEPS), 1, torch.device("cpu"))
-    found = Watched(job)
-    loop.append(found)
-    return found
+    watched = Watched(job)
+    loop.append(watched)
+    return watched
 
 
 @pytest.mark.parametrize("tail", [0.3, 1.0, 0.04])

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 from complaints import refused
+from noting import Notes
 from systems_under_test import CONTEXTUAL, OWN_MODEL, base_model, stopping_after
 
 from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import load_model
-from foretext.runs.report import Reporter
 from foretext.tasks.files.rows import rows_from
 from foretext.tasks.heads.recurrent_models import RecurrentRows
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
@@ -51,14 +51,6 @@ def test_words_are_counted_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mon
     assert of == {"g": 3, "o": 6, "a": 3, "b": 3, "z": 0}
 
 
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-
 def learned(request: FinetuneRequest, monkeypatch: pytest.MonkeyPatch, notes: Notes) -> tuple[bool, bool]:
     """Whether the trunk has moved, and whether what never learns is the base's."""
     model = finetune(request, notes).model
@@ -76,10 +68,10 @@ def test_new_weights_learn_where_pretrained_ones_would_stay(
     system: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = Notes()
-    assert learned(request_of(system), monkeypatch, notes) == (False, True) and not notes.said
+    assert learned(request_of(system), monkeypatch, notes) == (False, True) and not notes.notes
     new = request_of(system, from_scratch=True, out=tmp_path / "run")
     assert learned(new, monkeypatch, notes) == (True, True)
-    assert any(system in text and "transfer.thaw=never" in text for text in notes.said)
+    assert any(system in text and "transfer.thaw=never" in text for text in notes.notes)
     assert finetune(replace(new, resume=True)).model.config.transfer.thaw == "all"
     set_so = replace(new, out=None, sets=(*SETS, "transfer.thaw=never"))
     assert learned(set_so, monkeypatch, notes)[0]
@@ -102,7 +94,7 @@ def test_what_a_size_asks_for_is_left_out_silently_but_not_what_a_plan_does(
         notes = Notes()
         transfer = finetune(request_of(system, plan=plan), notes).model.config.transfer
         assert (transfer.model, transfer.head) == ("recurrent", "random") and transfer.pooling != "concat"
-        assert [f"--plan {plan}" in said for said in notes.said] == ([True] if plan else [])
+        assert [f"--plan {plan}" in said for said in notes.notes] == ([True] if plan else [])
     assert finetune(request_of("elmo", sets=("transfer.head=random",))).model.config.transfer.head == "random"
 
 
@@ -112,7 +104,7 @@ def test_a_language_model_loss_that_can_change_nothing_is_pointed_out(monkeypatc
         notes = Notes()
         asked = request_of("ulmfit", sets=("transfer.model=linear", *sets), lm_weight=0.5)
         finetune(asked, notes)
-        assert any("λ = 0.5 has no effect" in said for said in notes.said) == told
+        assert any("λ = 0.5 has no effect" in said for said in notes.notes) == told
 
 
 @pytest.mark.parametrize("system", [*(name for name in OWN_MODEL if name in CONTEXTUAL), "gpt"])

@@ -81,12 +81,12 @@ def test_the_sampled_softmax() -> None:
     bias_V.requires_grad_()
     targets_N = torch.randint(0, 20, (3000,))
     candidates = draw_candidates(50, 300)
-    found = []
+    gradients = []
     for _ in range(TIMES):
         loss = sampled_softmax_loss(h_ND, table_VD, targets_N, bias_V, candidates)
-        found.append(torch.autograd.grad(loss, (table_VD, bias_V)))
-    for table, bias in found[1:]:
-        assert torch.equal(table, found[0][0]) and torch.equal(bias, found[0][1])
+        gradients.append(torch.autograd.grad(loss, (table_VD, bias_V)))
+    for table, bias in gradients[1:]:
+        assert torch.equal(table, gradients[0][0]) and torch.equal(bias, gradients[0][1])
 
 
 @pytest.mark.parametrize("system", some(TINY))
@@ -117,10 +117,10 @@ def in_parts(count: int, texts: int) -> list[Example]:
 @pytest.mark.parametrize("kind", ["tagging", "classification"])
 def test_cross_views(kind: str) -> None:
     """A labelled step, and one of text in which every third token goes on with a word."""
-    found = SYSTEMS["cvt"]
-    assert found.build_head is not None
-    settings = found.sizes["tiny"].objective
-    head = found.build_head(TaskConfig(kind, LABELS), TINY["cvt"], settings, tokenizer_of("cvt"))
+    system = SYSTEMS["cvt"]
+    assert system.build_head is not None
+    settings = system.sizes["tiny"].objective
+    head = system.build_head(TaskConfig(kind, LABELS), TINY["cvt"], settings, tokenizer_of("cvt"))
     assert_repeats("cvt", head, tagged(2 * ROWS) if kind == "tagging" else examples(kind, 2 * ROWS))
     text = UnlabelledText((row, np.arange(len(row)) % 3 < 2) for row in windows((20,) * ROWS))
     assert_repeats("cvt", head, [Sourced(None, one) for one in text])
@@ -145,12 +145,12 @@ def test_the_crf() -> None:
     """With weights: where all paths count alike their gradients are equal, and add up to the same in any order."""
     crf, every = LinearChainCrf(3), torch.ones(40_000, 2, dtype=torch.bool)
     x_BTC, weights_B, tags_BT = torch.randn(40_000, 2, 3), torch.randn(40_000), torch.randint(0, 3, (40_000, 2))
-    found = []
+    gradients = []
     for _ in range(TIMES):
         total = (crf.score(x_BTC, tags_BT, every) * weights_B).sum()
-        found.append(torch.autograd.grad(total, list(crf.parameters())))
-    for again in found[1:]:
-        assert all(torch.equal(one, other) for one, other in zip(again, found[0]))
+        gradients.append(torch.autograd.grad(total, list(crf.parameters())))
+    for again in gradients[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(again, gradients[0]))
 
 
 @pytest.mark.parametrize("system", ["ulmfit", "bert"])

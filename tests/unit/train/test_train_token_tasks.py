@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from complaints import names, refused
+from noting import Notes
 from systems_under_test import (
     AT_ONCE,
     CONTEXTUAL,
@@ -81,18 +82,6 @@ def request_of(kind: str, rows: list[Any] | None = None, **changes: Any) -> Fine
     return FinetuneRequest(**(settings | changes))
 
 
-class Notes(Reporter):
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.plans: list[dict[str, str]] = []
-
-    def note(self, text: str) -> None:
-        self.said.append(text)
-
-    def plan(self, title: str, lines: list[tuple[str, str]]) -> None:
-        self.plans.append(dict(lines))
-
-
 @pytest.fixture
 def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fine-tuning that stops short of the first step."""
@@ -130,9 +119,9 @@ def test_the_loss_of_scores_is_that_of_the_head(system: str, kind: str, untraine
         encoded = encode(rows, model, Reporter())
         scores = example_scores(model, encoded.examples)
         expected = mean_losses(model.trunk, model.task, [model.task.make(encoded.examples)])["label"]
-        found = family_of(kind).loss(encoded, scores, model.task_config, model.task)
+        loss = family_of(kind).loss(encoded, scores, model.task_config, model.task)
     largest = max(float(np.abs(one[np.isfinite(one)]).max()) for one in scores)
-    close(found, expected, terms=2, size=largest, precision=torch.float32)  # the scores are handed out in float32
+    close(loss, expected, terms=2, size=largest, precision=torch.float32)  # the scores are handed out in float32
 
 
 # -- windows ---------------------------------------------------------------------------------------------------------
@@ -145,7 +134,7 @@ def test_long_rows_are_read_whole_where_no_context_bounds_them(system: str, kind
     model = finetune(request_of(kind, rows, base=base_model(system), valid=[]), heard).model
     examples = encode(rows, model, Reporter()).examples
     assert len(examples) == 5 and all(example.tokens > 2 * CONTEXT for example in examples)
-    assert not any("longer" in line for line in heard.said)
+    assert not any("longer" in line for line in heard.notes)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +151,7 @@ def test_long_rows_are_read_in_windows(system: str, kind: str) -> None:
     names(heard.plans[0]["rows"], "3 ", "0 ", f"{windows:,} windows")
     names(heard.plans[0]["budget"], "of 4 windows")
     what = {"tagging": "sentences", "span": "passages"}[kind]
-    (longer,) = (line for line in heard.said if "longer" in line)
+    (longer,) = (line for line in heard.notes if "longer" in line)
     names(longer, f"3 of 3 {what}", f"{CONTEXT} tokens")
     predicted = TaskModel(model, None).predict(rows)
     if kind == "tagging":
@@ -207,7 +196,7 @@ def test_going_on_equals_never_stopping(system: str, kind: str, tmp_path: Path) 
     assert load_model(a.path).config.budget == load_model(b.path).config.budget
     heard = Notes()
     finetune(replace(request, resume=True), heard)
-    assert any(str(tmp_path / "a") in line and "finished" in line for line in heard.said)
+    assert any(str(tmp_path / "a") in line and "finished" in line for line in heard.notes)
 
 
 # -- what is resolved ------------------------------------------------------------------------------------------------
@@ -232,7 +221,7 @@ def test_a_fitted_head_is_for_whole_texts(kind: str, untrained: None) -> None:
         heard = Notes()
         model = finetune(request_of(kind, sets=sets), heard).model
         assert model.config.transfer.head == "random"
-        assert any("transfer.head=probe" in line and kind in line for line in heard.said) == said
+        assert any("transfer.head=probe" in line and kind in line for line in heard.notes) == said
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -242,7 +231,7 @@ def test_pooling_is_for_whole_texts(kind: str, untrained: None) -> None:
         heard = Notes()
         model = finetune(request_of(kind, **changes), heard).model
         assert model.config.transfer.pooling == "extract"
-        assert any("transfer.pooling=concat" in line and kind in line for line in heard.said)
+        assert any("transfer.pooling=concat" in line and kind in line for line in heard.notes)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "classification"])
@@ -286,7 +275,7 @@ def test_a_tag_that_was_not_trained_on_is_wrong_and_said(untrained: None) -> Non
     heard = Notes()
     rows = [TaggedSentence(("ax", "by"), ("B-X", "B-NEW"), "b.txt line 1")]
     scores = model.evaluate(rows, reporter=heard)
-    (said,) = heard.said
+    (said,) = heard.notes
     names(said, "1 words", "'B-NEW'")
     assert {item.label for item in scores.per_class} >= {"NEW", "X"} and scores.values["accuracy"] <= 0.5
     with refused("b.txt line 1:", "'.', 'NN'", "'B-X', 'I-X', 'O'", "--columns tag=NUMBER"):
@@ -308,7 +297,7 @@ def test_no_answer_is_learned_with_its_threshold(tmp_path: Path) -> None:
     measured = model.evaluate(rows)
     assert {"has_answer_f1", "no_answer_f1"} <= measured.values.keys()
     assert measured.main_value > 0.9, measured
-    found = model.predict(rows)
-    assert sum(text == "" for text in found) == pytest.approx(8, abs=2)
+    predicted = model.predict(rows)
+    assert sum(text == "" for text in predicted) == pytest.approx(8, abs=2)
     threshold = load_model(tmp_path / "run").task.state_dict()["threshold"]
     assert threshold == model.model.task.threshold and bool(torch.isfinite(threshold))

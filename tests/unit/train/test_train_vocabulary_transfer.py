@@ -20,13 +20,13 @@ def made(kind: str, texts: list[str]) -> Tokenizer:
 @pytest.mark.parametrize("kind", KINDS)
 def test_pieces_of_both_keep_their_ids_and_others_are_new(kind: str) -> None:
     old, new = made(kind, GENERAL), made(kind, TARGET)
-    found = old_ids(new, old)
-    assert found.shape == (new.size,)
+    of_new = old_ids(new, old)
+    assert of_new.shape == (new.size,)
     written = {old.piece(id): id for id in range(old.size)}  # of one kind, what is written is what is meant
-    assert found.tolist() == [written.get(new.piece(id), NEW) for id in range(new.size)]
-    assert new.end is not None and found[new.end] == old.end
-    assert 0 < (found == NEW).sum() < new.size
-    assert any(id not in (NEW, place) for place, id in enumerate(found.tolist())), "ids are not simply kept"
+    assert of_new.tolist() == [written.get(new.piece(id), NEW) for id in range(new.size)]
+    assert new.end is not None and of_new[new.end] == old.end
+    assert 0 < (of_new == NEW).sum() < new.size
+    assert any(id not in (NEW, place) for place, id in enumerate(of_new.tolist())), "ids are not simply kept"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -40,19 +40,19 @@ def test_a_vocabulary_maps_onto_itself(kind: str) -> None:
 @pytest.mark.parametrize("old_kind", ["wordpiece", "unigram"])
 def test_between_kinds_what_stands_for_the_same_text_is_the_same(old_kind: str) -> None:
     old, new = made(old_kind, GENERAL), made("byte-bpe", GENERAL)
-    found = old_ids(new, old)
-    shared = {new.piece_bytes(id) for id in range(new.size) if found[id] != NEW}
+    of_new = old_ids(new, old)
+    shared = {new.piece_bytes(id) for id in range(new.size) if of_new[id] != NEW}
     assert {b" the", b" cat"} <= shared
     for id in range(new.size):
-        if found[id] != NEW and id != new.end:
-            assert old.piece_bytes(int(found[id])) == new.piece_bytes(id)
-    assert found[new.specials[END]] == old.end, "the end of a document, whatever its name"
+        if of_new[id] != NEW and id != new.end:
+            assert old.piece_bytes(int(of_new[id])) == new.piece_bytes(id)
+    assert of_new[new.specials[END]] == old.end, "the end of a document, whatever its name"
 
 
 def test_text_that_spells_a_special_is_not_that_special() -> None:
     old = byte_bpe_from_merges([("a", "b")]).with_specials(["ab", "<x>"])
     new = byte_bpe_from_merges([("a", "b"), ("ab", "c")]).with_specials(["<x>", "ab"])
-    found = old_ids(new, old)
-    assert found[new.encode("ab")[0]] == old.encode("ab")[0] != old.specials["ab"] == found[new.specials["ab"]]
-    assert found[new.specials["<x>"]] == old.specials["<x>"]
-    assert found[new.encode("abc")[0]] == NEW
+    of_new = old_ids(new, old)
+    assert of_new[new.encode("ab")[0]] == old.encode("ab")[0] != old.specials["ab"] == of_new[new.specials["ab"]]
+    assert of_new[new.specials["<x>"]] == old.specials["<x>"]
+    assert of_new[new.encode("abc")[0]] == NEW
