@@ -18,7 +18,7 @@ from tolerance import close, terms_of
 
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.cli.evaluate import show_perplexity
+from foretext.cli.verbs.evaluate import show_perplexity
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity, perplexity, windows_of
 from foretext.runs.model import SavedModel
