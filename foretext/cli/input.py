@@ -172,6 +172,42 @@ def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format:
     return _read(file, family_of(task), Reading(task, columns, format, errors=errors)).rows
 
 
+def guessed_task(file: Path, columns: dict[str, str] | None, format: str | None, errors: str) -> str:
+    """The task that `prompt` asks a file for, from its layout or its columns."""
+    from foretext.evaluate.prompt_request import task_of_columns
+    from foretext.tasks.files.formats import find_format
+
+    if format is not None:
+        return find_format(format).kind
+    if not {".csv", ".tsv", ".jsonl", ".parquet"} & {suffix.lower() for suffix in file.suffixes}:
+        return "last-word"
+    names = plain_table(file, errors).columns
+    task = task_of_columns(names, columns or {})
+    if task is None:
+        raise UserError(
+            f"{file}: its columns ({', '.join(names)}) fit no task; give --task, or name the columns with --columns, "
+            "such as label=stars"
+        )
+    return task
+
+
+def rows_to_ask(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
+    """The rows as a task of `prompt` needs them: labelled rows, whole documents, or pairs of texts."""
+    from foretext.evaluate.prompt_request import kind_of_rows
+    from foretext.evaluate.untaught import pairs_of
+    from foretext.tasks.files.rows import Row
+
+    kind = kind_of_rows(task)
+    if kind is not None:
+        return labelled_rows(file, kind, columns, format, errors)
+    if task != "last-word":
+        return pairs_of(plain_table(file, errors), task, columns)
+    for field in columns or {}:
+        refuse_if(field != "text", f"--columns: last-word has no field {field!r}; it has text")
+    texts = read_texts([str(file)], (columns or {}).get("text"), "auto", errors)
+    return [Row((text,), None, f"{file} document {number}") for number, text in enumerate(texts, 1)]
+
+
 def _read(file: Path, family: Family, reading: Reading) -> Read:
     _check_errors(reading.errors)
     _announce(file)
