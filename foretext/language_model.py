@@ -10,13 +10,14 @@ import operator
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from foretext.config import Setting
 from foretext.errors import UserError, refuse_if
+from foretext.evaluate.evaluation_options import Concern
 from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
 from foretext.evaluate.perplexity import Perplexity, perplexity
@@ -50,6 +51,25 @@ class LanguageModel(GivesVectors):
     def __init__(self, model: SavedModel, path: Path) -> None:
         self.model = model
         self.path = path
+
+    @property
+    def evaluated_on(self) -> Literal["text", "word lists", "translations"]:
+        """What shows how good the model is."""
+        if self.model.system.reads == "pairs":
+            return "translations"
+        return "text" if self.model.system.learn is None else "word lists"
+
+    @property
+    def inapplicable(self) -> dict[Concern, str]:
+        """Why options of an evaluation do not apply, by what they are for."""
+        reasons: dict[Concern, str] = {
+            "rows": f"is for labelled rows, but {self.path} reads text",
+            "classes": f"is for tasks with classes, but {self.path} is a language model without a task",
+            "tasks": f"is for tasks, but {self.path} is a language model without one",
+        }
+        if self.evaluated_on == "word lists":
+            reasons["text"] = f"is for language models, but {self.path} holds word vectors"
+        return reasons
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits at each position, float32 [len(ids), vocabulary]. They predict the next token (ELMo: in its

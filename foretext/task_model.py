@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from foretext.errors import UserError, refuse_if
+from foretext.evaluate.evaluation_options import Concern
 from foretext.evaluate.features import GivesVectors
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.report import Reporter, Warns
@@ -53,9 +54,17 @@ class TaskModel(GivesVectors):
         return tuple(self.model.task_config.labels)
 
     @property
-    def draws_confusion(self) -> bool:
-        """Whether its metrics have a confusion matrix."""
-        return self.family.draws_confusion(self.model.task_config)
+    def evaluated_on(self) -> Literal["rows"]:
+        """What shows how good the model is."""
+        return "rows"
+
+    @property
+    def inapplicable(self) -> dict[Concern, str]:
+        """Why options of an evaluation do not apply, by what they are for."""
+        reasons: dict[Concern, str] = {"text": f"is for text, but {self.path} reads labelled rows"}
+        if not self.family.draws_confusion(self.model.task_config):
+            reasons["classes"] = f"is for tasks with classes, but the task of {self.path} is {self.task}"
+        return reasons
 
     def rows(
         self,

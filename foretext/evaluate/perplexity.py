@@ -45,7 +45,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from foretext.batch import Batch, length_batches, padded
-from foretext.errors import refuse, refuse_if
+from foretext.errors import counted, refuse, refuse_if
 from foretext.evaluate.fill import filling_objective
 from foretext.generate.sampling import reader_of
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY
@@ -57,6 +57,12 @@ from foretext.runs.report import Reporter
 from foretext.text.tokenizers.base import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
+ALONE = (
+    "pseudo-perplexity: each token was masked alone and predicted from both sides; do not compare it with a causal "
+    "model's perplexity"
+)
+LOSSY = "the tokenizer loses part of the text: do not compare these bits per byte with another model's"
+LARGE = 1e9  # from here on, figures are shown as 1.234e+09
 ROWS, PIECE = 16, 512  # long documents, and tokens of each, read at a time if the model has no context
 _Window = tuple[list[int], int]  # ids, and how many of the last ones are scored
 
@@ -84,6 +90,56 @@ class Perplexity:
     def to_dict(self) -> dict[str, object]:
         """For JSON, which has neither infinity nor NaN: these become None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        name = "pseudo-perplexity" if self.pseudo else "perplexity"
+        lines = [
+            f"{name} per token  {_shown(self.per_token)}  ({counted(self.tokens, 'token')})",
+            f"{name} per word   {_shown(self.per_word)}  ({counted(self.words, 'word')} between white space)",
+            f"{'bits per byte':{len(name) + len(' per token')}}  {_shown(self.bits_per_byte, 4)}  "
+            f"({self.bytes:,} bytes of UTF-8)",
+            self._what_was_seen(),
+            *self.notes(),
+        ]
+        if self.pseudo:
+            return [*lines, ALONE]
+        return lines if self.comparable else [*lines, LOSSY]
+
+    def notes(self) -> list[str]:
+        """What a user needs to read the figures correctly."""
+        if math.isnan(self.per_token):
+            return ["the model's logits are NaN: training diverged; use an earlier run"]
+        if self.words and self.per_word >= LARGE:
+            length = self.bytes / self.words
+            return [
+                f"a word here is a run of characters between white space, {length:,.0f} bytes on average: if this "
+                "language puts no spaces between words, ignore perplexity per word and use per token or bits per byte"
+            ]
+        return []
+
+    def _what_was_seen(self) -> str:
+        """The context that each token was scored with."""
+        documents = counted(self.documents, "document")
+        if self.directions == 2:
+            return f"{documents}, each read whole in both directions; the figure is the mean of the two"
+        windows = f"context {self.context} tokens, stride {self.stride}, {documents}"
+        if self.order is not None:
+            order = self.order.replace(" ", "-")
+            return f"{windows}; each token is predicted from those before it, in {order} order"
+        if self.memory is not None:
+            return f"each token after at most {self.memory:,} tokens of memory, {documents}"
+        if self.context is None:
+            return f"each token after everything before it in its document, {documents}"
+        return windows
+
+
+def _shown(figure: float, digits: int = 3) -> str:
+    if math.isnan(figure):
+        return "NaN"
+    if math.isinf(figure):
+        return "too large to show"
+    return f"{figure:.3e}" if figure >= LARGE else f"{figure:,.{digits}f}"
 
 
 def perplexity(

@@ -44,6 +44,18 @@ class TranslationScores:
     signature: str  # sacrebleu's settings
     pairs: int  # lines that were scored
 
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"pairs       {self.pairs:,}",
+            f"loss        {self.loss:.4f}  (nats per target word, end of sentence included)",
+            f"perplexity  {self.perplexity:.2f}",
+            f"BLEU        {self.bleu:.2f}  ({self.signature})",
+        ]
+
 
 def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
     """Encoder and decoder of a run that was trained to translate; UserError for any other."""
