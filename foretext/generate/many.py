@@ -59,6 +59,16 @@ class Written:
     ending: Ending
     cut: int = 0  # tokens of the prompt that were cut
 
+    def record(self, prompt: str, tokenizer: Tokenizer | None = None) -> dict[str, object]:
+        """For JSON, with the tokens if `tokenizer` tells their pieces."""
+        record: dict[str, object] = {"prompt": prompt, "text": self.text, "ending": self.ending}
+        if tokenizer is not None:
+            record["tokens"] = [
+                {"id": id, "piece": tokenizer.piece(id), "log_probability": value}
+                for id, value in zip(self.ids, self.log_probabilities)
+            ]
+        return record
+
 
 @dataclass
 class _Row:
@@ -106,6 +116,14 @@ def write_in_turn(
     room = max(context - sampling.max_tokens, context // 2, 1) if reserve and context is not None else sys.maxsize
     for start in range(0, len(prompts), batch):
         yield from _write_batch(model, prompts[start : start + batch], sampling, start, room)
+
+
+def best_texts(model: SavedModel, prompts: Sequence[str], sampling: Sampling, beams: int = 0) -> Iterator[Written]:
+    """A continuation of each prompt, yielded as it is done: the best that a search with this many beams finds; 0: a
+    sampled one."""
+    if beams:
+        return (beam_search(model, prompt, beams, sampling)[0][0] for prompt in prompts)
+    return write_in_turn(model, prompts, sampling)
 
 
 def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, room: int) -> list[Written]:

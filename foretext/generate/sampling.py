@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +145,15 @@ class Sampling:
             check_range("", self, f"at least 0 and below {1 << 63:,}", "seed")
 
 
+def check_beams(beams: int, sampling: Sampling) -> None:
+    """UserError for a number of beams that cannot be, and for options of sampling beside them."""
+    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
+    refuse_if(
+        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
+        "--beams searches for the most likely text and does not sample: leave out the sampling options",
+    )
+
+
 def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
     """One token id, drawn from `logits_V`."""
     if sampling.temperature == 0:
@@ -212,6 +221,17 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
         return
     begins = spaced(model.tokenizer, ids, prompt[-1:])
     yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling), begins), sampling.stop)
+
+
+def text_around(model: SavedModel, prompt: str, sampling: Sampling) -> Iterator[str]:
+    """The prompt and its continuation in the order of the text, piece by piece. A prompt that cannot be continued fails
+    before anything is given out."""
+    pieces = generate_text(model, prompt, sampling)
+    first = next(pieces, "")
+    yield from (prompt, first) if model.info.direction == "forward" else (first,)
+    yield from pieces
+    if model.info.direction == "backward":
+        yield prompt
 
 
 def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
