@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -41,7 +42,7 @@ from foretext.tasks.family import Progress, layout_name
 from foretext.tasks.files.rows import kind_of
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
-from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 
 
@@ -277,34 +278,57 @@ class LanguageModel(GivesVectors):
         given; (): none). For a system that learns from rows and text together (cvt), sentences as from
         `read_sentences`. `also`: further tasks, for such a system.
         """
-        format = layout_name(format)
-        task = kind_of(task, format)
-        request = FinetuneRequest(
-            base=self.model,
-            rows=as_rows(rows, task, columns, format),
-            kind=task,
-            out=None if out is None else Path(out),
-            valid=None if valid is None else as_rows(valid, task, columns, format),
+        named = None if views is None else ",".join(views) or NO_VIEWS
+        request = replace(
+            finetune_request(self.model, rows, task, valid, columns, format, named, out),
             seed=seed,
             epochs=epochs,
             plan=plan,
             lm_weight=lm_weight,
             layers=layers,
             from_scratch=from_scratch,
-            columns=columns,
-            format=format,
             metric=metric,
             hold_out=hold_out,
             unlabelled=as_sentences(unlabelled or (), "unlabelled"),
             own_text=unlabelled is None and views is None,
             also=as_tasks(also),
-            views=None if views is None else views_named(",".join(views) or NO_VIEWS),
             sets=tuple(sets),
             resume=resume,
             device=device,
         )
         request = with_vectors_beside(request, vectors, (reporter or Reporter()).note)
-        return TaskModel(finetune(request, reporter, stopping).model, request.out)
+        return finetuned(request, reporter, stopping)
+
+
+def finetune_request(
+    base: SavedModel | Base,
+    rows: Any,
+    task: str,
+    valid: Any,
+    columns: dict[str, str] | None,
+    format: str | None,
+    views: str | None,
+    out: str | Path | None,
+) -> FinetuneRequest:
+    """A request for rows as a Python user gives them: a file, or data. `views`: as in `--views`."""
+    format = layout_name(format)
+    kind = kind_of(task, format)
+    return FinetuneRequest(
+        base=base,
+        rows=as_rows(rows, kind, columns, format),
+        kind=kind,
+        out=None if out is None else Path(out),
+        valid=None if valid is None else as_rows(valid, kind, columns, format),
+        columns=columns,
+        format=format,
+        views=views_named(views),
+        own_text=views is None,
+    )
+
+
+def finetuned(request: FinetuneRequest, reporter: Reporter | None, stopping: StopRequest | None) -> TaskModel:
+    """Carries out a request."""
+    return TaskModel(finetune(request, reporter, stopping).model, request.out)
 
 
 def _one_text(given: Any, name: str) -> str:
