@@ -98,9 +98,9 @@ class LanguageModel(GivesVectors):
         trunk = model.trunk.eval()
         ids_1T = torch.tensor([numbers], device=next(trunk.parameters()).device)
         with torch.no_grad():
-            found = objective.eval().logits(trunk, ids_1T, model.info.direction).float().cpu().numpy()
-        unsaid = model.model_config.vocabulary - found.shape[1]  # words that the model reads but never predicts
-        return np.pad(found, ((0, 0), (0, unsaid)), constant_values=-np.inf) if unsaid else found
+            logits = objective.eval().logits(trunk, ids_1T, model.info.direction).float().cpu().numpy()
+        unpredicted = model.model_config.vocabulary - logits.shape[1]  # words that the model reads but never predicts
+        return np.pad(logits, ((0, 0), (0, unpredicted)), constant_values=-np.inf) if unpredicted else logits
 
     def perplexity(
         self,

@@ -99,11 +99,11 @@ class TaskModel(GivesVectors):
         self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
     ) -> Predictions:
         encoded, scores = self._scores(rows, labelled, progress, reporter)
-        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.decoder)
+        predictions = self.family.predictions(encoded, scores, self.model.task_config, self.model.decoder)
         if not self.others:
-            return own
+            return predictions
         others = [other._predictions(rows, False, progress, reporter) for other in self.others]
-        return self.family.averaged([own, *others])
+        return self.family.averaged([predictions, *others])
 
     def explain(self, data: Any) -> list[Any]:
         """One line per row that explains its prediction: what each view adds, and the most important words. For tags: a
@@ -119,8 +119,10 @@ class TaskModel(GivesVectors):
         """Probabilities [rows, classes], in the order of `labels`; for choices, in their own order."""
         rows = self.rows(data, False, columns, format)
         _, scores = self._scores(rows, False)
-        own = self.family.probabilities(scores, self.model.task_config)
-        return np.mean([own, *(other.predict_proba(rows) for other in self.others)], axis=0) if self.others else own
+        probabilities = self.family.probabilities(scores, self.model.task_config)
+        if not self.others:
+            return probabilities
+        return np.mean([probabilities, *(other.predict_proba(rows) for other in self.others)], axis=0)
 
     def evaluate(
         self,

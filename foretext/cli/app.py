@@ -159,14 +159,14 @@ def spread(arguments: list[str]) -> list[str]:
     comes before `--text`, a later argument may be the rows, so nothing is changed."""
     if len(arguments) < 2 or arguments[0] != "finetune" or arguments[1].startswith("-"):
         return arguments
-    found: list[str] = []
+    words: list[str] = []
     of_text = False
     for argument in arguments:
-        if of_text and not argument.startswith("-") and found[-1] != "--text":
-            found.append("--text")
-        found.append(argument)
+        if of_text and not argument.startswith("-") and words[-1] != "--text":
+            words.append("--text")
+        words.append(argument)
         of_text = argument == "--text" or (of_text and not argument.startswith("-"))
-    return found
+    return words
 
 
 def explained(error: BaseException) -> tuple[str, int]:
@@ -188,9 +188,9 @@ def explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", EXIT_MACHINE
-    said = " ".join(str(error).split())
+    reason = " ".join(str(error).split())
     return (
-        f"internal error ({type(error).__name__}: {said}): a bug in foretext, not your mistake; {TRACEBACK}=1 shows "
+        f"internal error ({type(error).__name__}: {reason}): a bug in foretext, not your mistake; {TRACEBACK}=1 shows "
         "where",
         EXIT_BUG,
     )

@@ -91,14 +91,14 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
     """The settings of the --config file, then those of --set: later ones override earlier ones."""
     from foretext.config import setting_of, settings_in
 
-    said = [setting_of(one) for one in sets or ()]
+    settings = [setting_of(option) for option in sets or ()]
     if config is None:
-        return said
+        return settings
     try:
         text = read_bytes(config).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{config}: not UTF-8 at byte offset {error.start}; save the file as UTF-8") from None
-    return [*settings_in(text, str(config)), *said]
+    return [*settings_in(text, str(config)), *settings]
 
 
 def check_output(path: Path) -> None:
@@ -222,17 +222,17 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
     from foretext.train.finetuning.finetune_request import OtherTask
 
     tasks = []
-    for asked in given:
-        kind, equals, name = text_argument(asked, "--also").partition("=")
+    for option in given:
+        kind, equals, name = text_argument(option, "--also").partition("=")
         refuse_if(
             not equals or not name,
-            f"--also {asked}: write a task and its file, such as --also tagging=names.txt, or with columns --also "
+            f"--also {option}: write a task and its file, such as --also tagging=names.txt, or with columns --also "
             "tagging=names.txt:tag=2",
         )
         file, columns = Path(name), None
-        before, _, said = name.rpartition(":")
-        if not file.exists() and "=" in said:
-            file, columns = Path(before), parse_pairs(said, "--also", "write field=column, such as names.txt:tag=2")
+        before, _, named = name.rpartition(":")
+        if not file.exists() and "=" in named:
+            file, columns = Path(before), parse_pairs(named, "--also", "write field=column, such as names.txt:tag=2")
         rows = labelled_rows(file, kind, columns, format if kind == task and not columns else None, errors)
         tasks.append(OtherTask("-".join([file.name.split(".")[0], *(columns or {}).values()]), kind, rows))
     return tasks

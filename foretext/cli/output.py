@@ -75,9 +75,9 @@ def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
     best = max(rivals, key=lambda rival: rival.value, default=None)
     if best is None or best.metric not in scores.values:
         return
-    own = scores.values[best.metric]
-    if best.value >= wilson(own, scores.rows)[0]:
-        how = "better on these rows" if best.value > own else "as good on these rows, within the interval"
+    value = scores.values[best.metric]
+    if best.value >= wilson(value, scores.rows)[0]:
+        how = "better on these rows" if best.value > value else "as good on these rows, within the interval"
         typer.echo(f"{best.name} is {how}: more unlabelled text or more labels would help")
 
 

@@ -54,10 +54,10 @@ def _translation_page(model: SavedModel, text: str, target: str | None) -> str:
         "--target has no words; give a translation, or leave it out for the run's own",
     )
     _check_words("text", len(model.tokenizer.encode(text)))
-    (found,) = translation_attention(model, [text], targets=None if target is None else [target])
-    _check_words("translation", len(found.target))
+    (attention,) = translation_attention(model, [text], targets=None if target is None else [target])
+    _check_words("translation", len(attention.target))
     title = f"{model.system.name} {model.info.size}"
-    return render_translation(found.source, found.target, found.weights, title, found.unknown)
+    return render_translation(attention.source, attention.target, attention.weights, title, attention.unknown)
 
 
 def _check_words(what: str, words: int) -> None:

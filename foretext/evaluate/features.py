@@ -78,9 +78,9 @@ class LayerMix:
         if self.each:
             return widths
         if len(set(widths)) > 1:
-            said = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
+            sizes = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
             raise UserError(
-                f"layers of different widths cannot be added up ({said} dimensions); take one at a time, or each by "
+                f"layers of different widths cannot be added up ({sizes} dimensions); take one at a time, or each by "
                 "itself (--each, in Python each=True)"
             )
         return widths[:1]
@@ -108,11 +108,11 @@ class LayerMix:
         layers = self.chosen(model.model_config.layers)
         if not layers:
             return model.trunk(batch).top
-        found = model.trunk(batch, keep_layers=True).layers
+        states = model.trunk(batch, keep_layers=True).layers
         if self.each:
-            return torch.cat([found[layer] for layer in layers], dim=-1)
+            return torch.cat([states[layer] for layer in layers], dim=-1)
         weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
-        return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
+        return torch.stack([weight * states[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
 
 
 TOP = LayerMix()
@@ -153,7 +153,7 @@ class GivesVectors:
         """One vector per text, the mean of its tokens' states: float32 [texts, width]. `layers`: the layers to add up
         with `weights` (default: their mean); 0 is the embeddings; default: the top. `each`: layers are not added up,
         [texts, layers, width]; without `layers`, all of them. If layers differ in width, `each` gives an array of
-        vectors [texts, layers], where `np.stack(found[:, 1])` is [texts, width] of the second layer."""
+        vectors [texts, layers], where `np.stack(vectors[:, 1])` is [texts, width] of the second layer."""
         mix = self._mix(layers, weights, each)
         return mix.arranged(self.model, text_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix))
 
@@ -241,9 +241,9 @@ def text_vectors(
     vectors = np.zeros((len(texts), width), dtype=np.float32)
     for number, states in states_of(model, readings, functools.partial(mix.states, model), progress):
         reading = readings[number]
-        own = states if model.system.causal else states[reading.first : reading.first + reading.count]
-        if len(own):
-            vectors[number] = own.mean(0)
+        of_reading = states if model.system.causal else states[reading.first : reading.first + reading.count]
+        if len(of_reading):
+            vectors[number] = of_reading.mean(0)
     return vectors
 
 
@@ -259,14 +259,14 @@ def word_vectors(
     width = sum(mix.widths(model))
     encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
     readings = _readings(model, [ids for ids, _ in encoded], reporter or Warns())
-    found: list[WordVectors | None] = [None] * len(texts)
+    of_texts: list[WordVectors | None] = [None] * len(texts)
     for number, states in states_of(model, readings, functools.partial(mix.states, model), progress):
         reading = readings[number]
-        own = states[reading.first : reading.first + reading.count]
+        of_reading = states[reading.first : reading.first + reading.count]
         if model.info.direction == "backward":
-            own = own[::-1]
-        found[number] = _by_word(model, texts[number], *encoded[number], own, width)
-    return [one for one in found if one is not None]
+            of_reading = of_reading[::-1]
+        of_texts[number] = _by_word(model, texts[number], *encoded[number], of_reading, width)
+    return [words for words in of_texts if words is not None]
 
 
 def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Reporter) -> list[Reading]:

@@ -164,10 +164,10 @@ def perplexity(
     encoded, tokens = _encoded(model, texts, reporter)
     whole = max(len(ids) for ids in encoded) + 1
     windows = [list(windows_of(face, encoded, context or whole, stride or whole)) for face in faces]
-    predicted = sum(count for own in windows for _, count in own)
+    predicted = sum(count for of_face in windows for _, count in of_face)
     refuse_if(not predicted, "there is nothing to predict: every document is a single token with nothing before it")
     score = _score_in_pieces if context is None else _score
-    parts = (part for (reader, _), own in zip(readers, windows) for part in score(reader, own))
+    parts = (part for (reader, _), of_face in zip(readers, windows) for part in score(reader, of_face))
     with remembering(model.trunk, seen and min(seen, whole - 1)):  # no token has more before it
         nats = _total(parts, sum(map(len, windows)), progress) * tokens / predicted
     order = LEFT_TO_RIGHT if model.scored == "in one order" else None
@@ -184,8 +184,8 @@ def _faces(model: SavedModel) -> list[SavedModel]:
 def _total(parts: Iterable[tuple[float, int]], count: int, progress: Callable[[int, int], None] | None) -> float:
     """The nats of all parts, each with its number of windows; `count`: the total number."""
     nats, done = 0.0, 0
-    for own, windows in parts:
-        nats += own
+    for of_part, windows in parts:
+        nats += of_part
         done += windows
         if progress is not None:
             progress(done, count)
@@ -201,21 +201,21 @@ def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None)
     return encoded, tokens
 
 
-def memory_of(model: SavedModel, asked: int | None) -> int | None:
+def memory_of(model: SavedModel, memory: int | None) -> int | None:
     """Tokens of memory before each token, for a model with a memory; None: it has none. UserError if the model cannot
     use that many."""
-    own = model.trunk.evaluation_memory
-    if asked is None:
-        return own
+    configured = model.trunk.evaluation_memory
+    if memory is None:
+        return configured
     refuse_if(
-        own is None,
+        configured is None,
         f"memory is for systems with a memory, such as transformer_xl, but {model.system.name} has none: leave it out",
     )
     refuse_if(
-        isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY,
-        f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}",
+        isinstance(memory, bool) or not isinstance(memory, int) or not 0 <= memory <= LONGEST_MEMORY,
+        f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {memory!r}",
     )
-    return asked
+    return memory
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
@@ -281,8 +281,8 @@ def _score(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tuple[float, i
     """The nats of some windows, and their number."""
     for group in length_batches([len(ids) for ids, _ in windows]):
         chosen = [windows[index] for index in group]
-        states, told = reader.tell([ids for ids, _ in chosen], [count for _, count in chosen])
-        losses, _ = reader.output_layer().token_losses(states, told)
+        states, targets = reader.tell([ids for ids, _ in chosen], [count for _, count in chosen])
+        losses, _ = reader.output_layer().token_losses(states, targets)
         yield float(losses.double().sum()), len(group)
 
 
@@ -318,19 +318,19 @@ def pseudo_perplexity(
     objective = filling_objective(model, "pseudo-perplexity").eval()
     encoded, tokens = _encoded(model, texts, reporter)
     room = read_as(model, [0] * model.model_config.context).count
-    asked = [question for ids in encoded for question in _questions(model, ids, room)]
-    nats = _total(_score_blanks(model.trunk.eval(), objective, asked), tokens, progress)
+    questions = [question for ids in encoded for question in _questions(model, ids, room)]
+    nats = _total(_score_blanks(model.trunk.eval(), objective, questions), tokens, progress)
     measured = figures(nats, tokens, texts, model.model_config.context, max(1, room // 2), comparable=False)
     return replace(measured, pseudo=True)
 
 
 @torch.no_grad()
 def _score_blanks(
-    trunk: Trunk, objective: Objective, asked: Sequence[tuple[list[int], int]]
+    trunk: Trunk, objective: Objective, questions: Sequence[tuple[list[int], int]]
 ) -> Iterator[tuple[float, int]]:
     """The nats of some tokens, each masked at its position in its own window, and their number."""
-    for group in length_batches([len(ids) for ids, _ in asked]):
-        rows, places = [list(asked[number][0]) for number in group], [asked[number][1] for number in group]
+    for group in length_batches([len(ids) for ids, _ in questions]):
+        rows, places = [list(questions[number][0]) for number in group], [questions[number][1] for number in group]
         wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=next(trunk.parameters()).device)
         for row, place in zip(rows, places):
             row[place] = objective.blank()

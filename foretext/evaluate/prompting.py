@@ -209,12 +209,12 @@ class Judged(_WithoutRecords):
 
     def lines(self) -> list[str]:
         area, matthews, threshold = self.acceptability.area, self.acceptability.matthews, self.acceptability.threshold
-        said = "matthews needs a threshold: give labelled rows to find it with --examples"
+        correlation = "matthews needs a threshold: give labelled rows to find it with --examples"
         if matthews is not None:
-            said = f"matthews              {matthews:.4f}  (threshold {threshold:.4f}, from --examples)"
+            correlation = f"matthews              {matthews:.4f}  (threshold {threshold:.4f}, from --examples)"
         return [
             f"area under the curve  {area:.4f}  (mean log-probability per token; {counted(self.rows, 'row')})",
-            said,
+            correlation,
         ]
 
 

@@ -37,14 +37,14 @@ from foretext.text.tokenizers.base import Tokenizer
 def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int | None]:
     """What reads a text and continues it, and how many tokens it can read at once (None: any number). UserError for a
     model that cannot do `what` because it does not predict each token from those before it."""
-    own = None
+    reader = None
     if model.objective is not None:
-        own = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
-    if own is None:
+        reader = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
+    if reader is None:
         need_causal(model, what)
         return model.trunk.eval(), reach_of(model)
     need_trained_head(model, what)
-    return own, None if reads_on(own) else model.model_config.reads
+    return reader, None if reads_on(reader) else model.model_config.reads
 
 
 class Decoder:
@@ -262,10 +262,10 @@ def stop_at(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
     held = ""
     for piece in pieces:
         held += piece
-        found = [held.index(stop) for stop in stops if stop in held]
-        if found:
-            if held[: min(found)]:
-                yield held[: min(found)]
+        places = [held.index(stop) for stop in stops if stop in held]
+        if places:
+            if held[: min(places)]:
+                yield held[: min(places)]
             return
         keep = max((_overlap(held, stop) for stop in stops), default=0)
         if len(held) > keep:

@@ -74,8 +74,9 @@ def evaluate(
     files = files or []
     translated = options.translation_files(files, source, target)
     if translated is not None:
-        size, told = 5 if beams is None else beams, progress("translating")
-        translations = language_model(run).translation_scores(*translated, size, language or "", errors, told)
+        size, show_progress = 5 if beams is None else beams, progress("translating")
+        translator = language_model(run)
+        translations = translator.translation_scores(*translated, size, language or "", errors, show_progress)
         show(as_json, translations.to_dict(), translations.lines())
         return
     if confusion is not None:

@@ -79,9 +79,9 @@ def prompt(
         check_output(out)
     model = reading_model(run, direction, "learning in context")
     check_prompted(model, task)
-    asked = rows_to_ask(file, task, names, format, errors)
+    to_answer = rows_to_ask(file, task, names, format, errors)
     others = None if examples is None else rows_to_ask(examples, task, names, format, errors)
-    questions = questions_of(request, asked, others)
+    questions = questions_of(request, to_answer, others)
     if guessed:  # only after all checks, so that an error is the only line shown
         typer.echo(f"task: {task}", err=True)
     answers = ask(model, questions, Terminal().work)
