@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,9 +26,12 @@ from foretext.cli.input import (
     read_texts,
     unlabelled_lines,
 )
-from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
+from foretext.cli.output import Terminal, show_baselines, show_optimism, show_scores, watched
 from foretext.errors import UserError
 from foretext.plan import NO_TEXT, VIEWS_ALONE, views_named
+
+if TYPE_CHECKING:
+    from foretext.train.finetuning.finetune import Finetuned
 
 
 def finetune(
@@ -163,18 +166,24 @@ def finetune(
 
     with watched() as (terminal, stopper):
         trained = train(request, terminal, stopper)
-    scores = trained.scores(terminal) if as_json else trained.validated
-    if scores is not None:
-        trained = trained.with_rivals()  # outside `watched`: the run is complete, so a signal may end this at once
-        rivals = {rival.name: {rival.metric: rival.value} for rival in trained.rivals}
-        beside = {"of": trained.how, "epochs_compared": trained.compared, "baselines": rivals}
-        show_scores(scores, as_json, f"{trained.how}:\n", beside)
-        if not as_json:
-            show_optimism(trained.compared)
-            show_baselines(scores, trained.rivals)
-    elif as_json:
-        typer.echo("null")
+    _show(trained, terminal, as_json)  # outside `watched`: the run is complete, so a signal may end this at once
     terminal.note(f"the model is in {out}; next: foretext predict {out} {family_of(kind).next_step}")
+
+
+def _show(trained: Finetuned, terminal: Terminal, as_json: bool) -> None:
+    """The scores on the rows held out, beside those of the cheap baselines."""
+    scores = trained.scores(terminal) if as_json else trained.validated
+    if scores is None:
+        if as_json:
+            typer.echo("null")
+        return
+    trained = trained.with_rivals()
+    rivals = {rival.name: {rival.metric: rival.value} for rival in trained.rivals}
+    beside = {"of": trained.how, "epochs_compared": trained.compared, "baselines": rivals}
+    show_scores(scores, as_json, f"{trained.how}:\n", beside)
+    if not as_json:
+        show_optimism(trained.compared)
+        show_baselines(scores, trained.rivals)
 
 
 def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, errors: str) -> list[str]:
