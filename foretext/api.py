@@ -11,25 +11,24 @@ ft.load("runs/clf").evaluate("test.csv").values
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from foretext.config import Setting
 from foretext.errors import refuse_if
-from foretext.language_model import LanguageModel
-from foretext.plan import VIEWS_ALONE, views_named
+from foretext.language_model import LanguageModel, finetune_request, finetuned
+from foretext.plan import VIEWS_ALONE
 from foretext.runs.model import load_model, pretrained_model
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.task_model import TaskModel
 from foretext.tasks.family import layout_name
-from foretext.tasks.files.rows import kind_of
-from foretext.train.finetuning.finetune import finetune as run_finetuning
 from foretext.train.finetuning.finetune_request import (
     Base,
-    FinetuneRequest,
     OtherTask,
     as_rows,
     as_sentences,
@@ -88,29 +87,29 @@ def finetune(
     """Train a head over views without a trunk (`finetune --system views`). The views are the n-grams of `rows`, and
     word vectors and topics of `text` (files, folders, globs) or `documents` (the texts themselves; default: the rows'
     own texts). Learning these takes at most `minutes` (None: 1). The rest is as in `LanguageModel.finetune`."""
-    refuse_if(documents is not None and text, "give either text (files) or documents (strings), not both")
-    format = layout_name(format)
-    task = kind_of(task, format)
-    files = [text] if isinstance(text, str | Path) else list(text)
+    named = None if views is None else ",".join(views)
+    with _files("text", text, documents) as files:
+        base = Base(system=VIEWS_ALONE, size=size, text=files, column=text_column, minutes=minutes)
+        request = finetune_request(base, rows, task, valid, columns, format, named, out)
+        request = replace(request, seed=seed, metric=metric, sets=tuple(sets), resume=resume)
+        return finetuned(request, reporter, stopping)
+
+
+@contextlib.contextmanager
+def _files(
+    name: str, files: str | Path | Sequence[str | Path], documents: Sequence[str] | None
+) -> Iterator[tuple[str, ...]]:
+    """The files to read; `documents`, the texts themselves, become one. `name` is that of the argument for files."""
+    refuse_if(documents is not None and files, f"give either {name} (files) or documents (strings), not both")
+    if documents is None:
+        yield tuple(map(str, [files] if isinstance(files, str | Path) else files))
+        return
     with tempfile.TemporaryDirectory(prefix="foretext-text-") as scratch:
-        if documents is not None:
-            files = [written_texts(documents, Path(scratch) / "documents.jsonl")]
-        request = FinetuneRequest(
-            base=Base(system=VIEWS_ALONE, size=size, text=tuple(map(str, files)), column=text_column, minutes=minutes),
-            rows=as_rows(rows, task, columns, format),
-            kind=task,
-            out=None if out is None else Path(out),
-            valid=None if valid is None else as_rows(valid, task, columns, format),
-            seed=seed,
-            views=None if views is None else views_named(",".join(views)),
-            own_text=views is None,
-            columns=columns,
-            format=format,
-            metric=metric,
-            sets=tuple(sets),
-            resume=resume,
-        )
-        return TaskModel(run_finetuning(request, reporter, stopping).model, request.out)
+        yield (str(written_texts(documents, Path(scratch) / "documents.jsonl")),)
+
+
+def _path(given: str | Path | None) -> Path | None:
+    return None if given is None else Path(given)
 
 
 def load(path: str | Path, device: str = "cpu") -> LanguageModel | TaskModel:
@@ -156,29 +155,23 @@ def pretrain(
     run to continue from; `new_vocabulary`: learn a new vocabulary from the new text. `threads`: CPU threads; with one,
     word vectors (word2vec) are reproducible.
     """
-    refuse_if(documents is not None and texts, "give either texts (files) or documents (strings), not both")
-    budget = None if minutes is steps is tokens is None else Budget(minutes, steps, tokens)
-    folder = Path(tempfile.mkdtemp(prefix="foretext-")) if out is None else Path(out)
-    inputs = [texts] if isinstance(texts, str | Path) else list(texts)
-    with tempfile.TemporaryDirectory(prefix="foretext-text-") as scratch:
-        if documents is not None:
-            inputs = [written_texts(documents, Path(scratch) / "documents.jsonl")]
+    with _files("texts", texts, documents) as inputs:
         request = PretrainRequest(
-            inputs=tuple(str(path) for path in inputs),
-            out=folder,
+            inputs=inputs,
+            budget=None if minutes is steps is tokens is None else Budget(minutes, steps, tokens),
+            out=_path(out) or Path(tempfile.mkdtemp(prefix="foretext-")),
             system=system,
             size=size,
-            budget=budget,
             direction=direction,
             seed=seed,
             sets=tuple(sets),
             resume=resume,
-            start=None if start is None else Path(start),
+            start=_path(start),
             new_vocabulary=new_vocabulary,
             column=column,
-            source=None if source is None else Path(source),
-            target=None if target is None else Path(target),
-            vectors=None if vectors is None else Path(vectors),
+            source=_path(source),
+            target=_path(target),
+            vectors=_path(vectors),
             device=device,
             threads=threads,
         )

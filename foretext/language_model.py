@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from foretext.config import Setting
 from foretext.errors import UserError, refuse_if
+from foretext.evaluate.evaluation_options import Concern
 from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
 from foretext.evaluate.perplexity import Perplexity, perplexity
@@ -40,7 +42,7 @@ from foretext.tasks.family import Progress, layout_name
 from foretext.tasks.files.rows import kind_of
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
-from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 
 
@@ -50,6 +52,25 @@ class LanguageModel(GivesVectors):
     def __init__(self, model: SavedModel, path: Path) -> None:
         self.model = model
         self.path = path
+
+    @property
+    def evaluated_on(self) -> Literal["text", "word lists", "translations"]:
+        """What shows how good the model is."""
+        if self.model.system.learns_from == "pairs":
+            return "translations"
+        return "text" if self.model.system.learn is None else "word lists"
+
+    @property
+    def inapplicable(self) -> dict[Concern, str]:
+        """Why options of an evaluation do not apply, by what they are for."""
+        reasons: dict[Concern, str] = {
+            "rows": f"is for labelled rows, but {self.path} reads text",
+            "classes": f"is for tasks with classes, but {self.path} is a language model without a task",
+            "tasks": f"is for tasks, but {self.path} is a language model without one",
+        }
+        if self.evaluated_on == "word lists":
+            reasons["text"] = f"is for language models, but {self.path} holds word vectors"
+        return reasons
 
     def logits(self, ids: Sequence[int]) -> np.ndarray:
         """The logits at each position, float32 [len(ids), vocabulary]. They predict the next token (ELMo: in its
@@ -77,9 +98,9 @@ class LanguageModel(GivesVectors):
         trunk = model.trunk.eval()
         ids_1T = torch.tensor([numbers], device=next(trunk.parameters()).device)
         with torch.no_grad():
-            found = objective.eval().logits(trunk, ids_1T, model.info.direction).float().cpu().numpy()
-        unsaid = model.model_config.vocabulary - found.shape[1]  # words that the model reads but never predicts
-        return np.pad(found, ((0, 0), (0, unsaid)), constant_values=-np.inf) if unsaid else found
+            logits = objective.eval().logits(trunk, ids_1T, model.info.direction).float().cpu().numpy()
+        unpredicted = model.model_config.vocabulary - logits.shape[1]  # words that the model reads but never predicts
+        return np.pad(logits, ((0, 0), (0, unpredicted)), constant_values=-np.inf) if unpredicted else logits
 
     def perplexity(
         self,
@@ -257,34 +278,57 @@ class LanguageModel(GivesVectors):
         given; (): none). For a system that learns from rows and text together (cvt), sentences as from
         `read_sentences`. `also`: further tasks, for such a system.
         """
-        format = layout_name(format)
-        task = kind_of(task, format)
-        request = FinetuneRequest(
-            base=self.model,
-            rows=as_rows(rows, task, columns, format),
-            kind=task,
-            out=None if out is None else Path(out),
-            valid=None if valid is None else as_rows(valid, task, columns, format),
+        named = None if views is None else ",".join(views) or NO_VIEWS
+        request = replace(
+            finetune_request(self.model, rows, task, valid, columns, format, named, out),
             seed=seed,
             epochs=epochs,
             plan=plan,
             lm_weight=lm_weight,
             layers=layers,
             from_scratch=from_scratch,
-            columns=columns,
-            format=format,
             metric=metric,
             hold_out=hold_out,
             unlabelled=as_sentences(unlabelled or (), "unlabelled"),
             own_text=unlabelled is None and views is None,
             also=as_tasks(also),
-            views=None if views is None else views_named(",".join(views) or NO_VIEWS),
             sets=tuple(sets),
             resume=resume,
             device=device,
         )
         request = with_vectors_beside(request, vectors, (reporter or Reporter()).note)
-        return TaskModel(finetune(request, reporter, stopping).model, request.out)
+        return finetuned(request, reporter, stopping)
+
+
+def finetune_request(
+    base: SavedModel | Base,
+    rows: Any,
+    task: str,
+    valid: Any,
+    columns: dict[str, str] | None,
+    format: str | None,
+    views: str | None,
+    out: str | Path | None,
+) -> FinetuneRequest:
+    """A request for rows as a Python user gives them: a file, or data. `views`: as in `--views`."""
+    format = layout_name(format)
+    kind = kind_of(task, format)
+    return FinetuneRequest(
+        base=base,
+        rows=as_rows(rows, kind, columns, format),
+        kind=kind,
+        out=None if out is None else Path(out),
+        valid=None if valid is None else as_rows(valid, kind, columns, format),
+        columns=columns,
+        format=format,
+        views=views_named(views),
+        own_text=views is None,
+    )
+
+
+def finetuned(request: FinetuneRequest, reporter: Reporter | None, stopping: StopRequest | None) -> TaskModel:
+    """Carries out a request."""
+    return TaskModel(finetune(request, reporter, stopping).model, request.out)
 
 
 def _one_text(given: Any, name: str) -> str:

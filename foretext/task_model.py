@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from foretext.errors import UserError, refuse_if
+from foretext.evaluate.evaluation_options import Concern
 from foretext.evaluate.features import GivesVectors
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.report import Reporter, Warns
@@ -53,9 +54,17 @@ class TaskModel(GivesVectors):
         return tuple(self.model.task_config.labels)
 
     @property
-    def draws_confusion(self) -> bool:
-        """Whether its metrics have a confusion matrix."""
-        return self.family.draws_confusion(self.model.task_config)
+    def evaluated_on(self) -> Literal["rows"]:
+        """What shows how good the model is."""
+        return "rows"
+
+    @property
+    def inapplicable(self) -> dict[Concern, str]:
+        """Why options of an evaluation do not apply, by what they are for."""
+        reasons: dict[Concern, str] = {"text": f"is for text, but {self.path} reads labelled rows"}
+        if not self.family.draws_confusion(self.model.task_config):
+            reasons["classes"] = f"is for tasks with classes, but the task of {self.path} is {self.task}"
+        return reasons
 
     def rows(
         self,
@@ -90,11 +99,11 @@ class TaskModel(GivesVectors):
         self, rows: Sequence[Any], labelled: bool, progress: Progress | None, reporter: Reporter | None
     ) -> Predictions:
         encoded, scores = self._scores(rows, labelled, progress, reporter)
-        own = self.family.predictions(encoded, scores, self.model.task_config, self.model.decoder)
+        predictions = self.family.predictions(encoded, scores, self.model.task_config, self.model.decoder)
         if not self.others:
-            return own
+            return predictions
         others = [other._predictions(rows, False, progress, reporter) for other in self.others]
-        return self.family.averaged([own, *others])
+        return self.family.averaged([predictions, *others])
 
     def explain(self, data: Any) -> list[Any]:
         """One line per row that explains its prediction: what each view adds, and the most important words. For tags: a
@@ -110,8 +119,10 @@ class TaskModel(GivesVectors):
         """Probabilities [rows, classes], in the order of `labels`; for choices, in their own order."""
         rows = self.rows(data, False, columns, format)
         _, scores = self._scores(rows, False)
-        own = self.family.probabilities(scores, self.model.task_config)
-        return np.mean([own, *(other.predict_proba(rows) for other in self.others)], axis=0) if self.others else own
+        probabilities = self.family.probabilities(scores, self.model.task_config)
+        if not self.others:
+            return probabilities
+        return np.mean([probabilities, *(other.predict_proba(rows) for other in self.others)], axis=0)
 
     def evaluate(
         self,

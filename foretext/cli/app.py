@@ -13,24 +13,24 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from foretext import __version__
-from foretext.cli.attention import attention
-from foretext.cli.demo import demo
-from foretext.cli.evaluate import evaluate
-from foretext.cli.export_model import export
-from foretext.cli.features import features
-from foretext.cli.fill import fill
-from foretext.cli.finetune import finetune
-from foretext.cli.generate import generate
-from foretext.cli.import_model import import_
-from foretext.cli.info import info
-from foretext.cli.lm_eval import lm_eval
-from foretext.cli.nearest import nearest
-from foretext.cli.predict import predict
-from foretext.cli.pretrain import pretrain
-from foretext.cli.prompt import prompt
-from foretext.cli.systems import systems
-from foretext.cli.tokens import tokens
-from foretext.cli.translate import translate
+from foretext.cli.verbs.attention import attention
+from foretext.cli.verbs.demo import demo
+from foretext.cli.verbs.evaluate import evaluate
+from foretext.cli.verbs.export_model import export
+from foretext.cli.verbs.features import features
+from foretext.cli.verbs.fill import fill
+from foretext.cli.verbs.finetune import finetune
+from foretext.cli.verbs.generate import generate
+from foretext.cli.verbs.import_model import import_
+from foretext.cli.verbs.info import info
+from foretext.cli.verbs.lm_eval import lm_eval
+from foretext.cli.verbs.nearest import nearest
+from foretext.cli.verbs.predict import predict
+from foretext.cli.verbs.pretrain import pretrain
+from foretext.cli.verbs.prompt import prompt
+from foretext.cli.verbs.systems import systems
+from foretext.cli.verbs.tokens import tokens
+from foretext.cli.verbs.translate import translate
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
 EXIT_BROKEN_PIPE = 141
@@ -159,14 +159,14 @@ def spread(arguments: list[str]) -> list[str]:
     comes before `--text`, a later argument may be the rows, so nothing is changed."""
     if len(arguments) < 2 or arguments[0] != "finetune" or arguments[1].startswith("-"):
         return arguments
-    found: list[str] = []
+    words: list[str] = []
     of_text = False
     for argument in arguments:
-        if of_text and not argument.startswith("-") and found[-1] != "--text":
-            found.append("--text")
-        found.append(argument)
+        if of_text and not argument.startswith("-") and words[-1] != "--text":
+            words.append("--text")
+        words.append(argument)
         of_text = argument == "--text" or (of_text and not argument.startswith("-"))
-    return found
+    return words
 
 
 def explained(error: BaseException) -> tuple[str, int]:
@@ -188,9 +188,9 @@ def explained(error: BaseException) -> tuple[str, int]:
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}", EXIT_MACHINE
-    said = " ".join(str(error).split())
+    reason = " ".join(str(error).split())
     return (
-        f"internal error ({type(error).__name__}: {said}): a bug in foretext, not your mistake; {TRACEBACK}=1 shows "
+        f"internal error ({type(error).__name__}: {reason}): a bug in foretext, not your mistake; {TRACEBACK}=1 shows "
         "where",
         EXIT_BUG,
     )

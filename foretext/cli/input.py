@@ -91,14 +91,14 @@ def given_settings(config: Path | None, sets: list[str] | None) -> list[Setting]
     """The settings of the --config file, then those of --set: later ones override earlier ones."""
     from foretext.config import setting_of, settings_in
 
-    said = [setting_of(one) for one in sets or ()]
+    settings = [setting_of(option) for option in sets or ()]
     if config is None:
-        return said
+        return settings
     try:
         text = read_bytes(config).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{config}: not UTF-8 at byte offset {error.start}; save the file as UTF-8") from None
-    return [*settings_in(text, str(config)), *said]
+    return [*settings_in(text, str(config)), *settings]
 
 
 def check_output(path: Path) -> None:
@@ -172,6 +172,42 @@ def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format:
     return _read(file, family_of(task), Reading(task, columns, format, errors=errors)).rows
 
 
+def guessed_task(file: Path, columns: dict[str, str] | None, format: str | None, errors: str) -> str:
+    """The task that `prompt` asks a file for, from its layout or its columns."""
+    from foretext.evaluate.prompt_request import task_of_columns
+    from foretext.tasks.files.formats import find_format
+
+    if format is not None:
+        return find_format(format).kind
+    if not {".csv", ".tsv", ".jsonl", ".parquet"} & {suffix.lower() for suffix in file.suffixes}:
+        return "last-word"
+    names = plain_table(file, errors).columns
+    task = task_of_columns(names, columns or {})
+    if task is None:
+        raise UserError(
+            f"{file}: its columns ({', '.join(names)}) fit no task; give --task, or name the columns with --columns, "
+            "such as label=stars"
+        )
+    return task
+
+
+def rows_to_ask(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
+    """The rows as a task of `prompt` needs them: labelled rows, whole documents, or pairs of texts."""
+    from foretext.evaluate.prompt_request import kind_of_rows
+    from foretext.evaluate.untaught import pairs_of
+    from foretext.tasks.files.rows import Row
+
+    kind = kind_of_rows(task)
+    if kind is not None:
+        return labelled_rows(file, kind, columns, format, errors)
+    if task != "last-word":
+        return pairs_of(plain_table(file, errors), task, columns)
+    for field in columns or {}:
+        refuse_if(field != "text", f"--columns: last-word has no field {field!r}; it has text")
+    texts = read_texts([str(file)], (columns or {}).get("text"), "auto", errors)
+    return [Row((text,), None, f"{file} document {number}") for number, text in enumerate(texts, 1)]
+
+
 def _read(file: Path, family: Family, reading: Reading) -> Read:
     _check_errors(reading.errors)
     _announce(file)
@@ -186,17 +222,17 @@ def other_tasks(given: list[str], task: str, format: str | None, errors: str) ->
     from foretext.train.finetuning.finetune_request import OtherTask
 
     tasks = []
-    for asked in given:
-        kind, equals, name = text_argument(asked, "--also").partition("=")
+    for option in given:
+        kind, equals, name = text_argument(option, "--also").partition("=")
         refuse_if(
             not equals or not name,
-            f"--also {asked}: write a task and its file, such as --also tagging=names.txt, or with columns --also "
+            f"--also {option}: write a task and its file, such as --also tagging=names.txt, or with columns --also "
             "tagging=names.txt:tag=2",
         )
         file, columns = Path(name), None
-        before, _, said = name.rpartition(":")
-        if not file.exists() and "=" in said:
-            file, columns = Path(before), parse_pairs(said, "--also", "write field=column, such as names.txt:tag=2")
+        before, _, named = name.rpartition(":")
+        if not file.exists() and "=" in named:
+            file, columns = Path(before), parse_pairs(named, "--also", "write field=column, such as names.txt:tag=2")
         rows = labelled_rows(file, kind, columns, format if kind == task and not columns else None, errors)
         tasks.append(OtherTask("-".join([file.name.split(".")[0], *(columns or {}).values()]), kind, rows))
     return tasks

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from foretext.runs.report import Reporter, StepReport, StopRequest
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+    from foretext.evaluate.perplexity import Perplexity
     from foretext.tasks.scores.metrics import Scores
     from foretext.tasks.views.baselines import Baseline
 
@@ -48,6 +50,13 @@ def show_scores(scores: Scores, as_json: bool, title: str = "", beside: Mapping[
         typer.echo(title + format_scores(scores))
 
 
+def write_confusion(scores: Scores, file: Path) -> None:
+    """The confusion matrix, as a PNG file."""
+    from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+
+    confusion_matrix_png(scores, file)
+
+
 def show_optimism(compared: int) -> None:
     """Warn that the best epoch's score is optimistic."""
     if compared > 1:
@@ -66,10 +75,16 @@ def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:
     best = max(rivals, key=lambda rival: rival.value, default=None)
     if best is None or best.metric not in scores.values:
         return
-    own = scores.values[best.metric]
-    if best.value >= wilson(own, scores.rows)[0]:
-        how = "better on these rows" if best.value > own else "as good on these rows, within the interval"
+    value = scores.values[best.metric]
+    if best.value >= wilson(value, scores.rows)[0]:
+        how = "better on these rows" if best.value > value else "as good on these rows, within the interval"
         typer.echo(f"{best.name} is {how}: more unlabelled text or more labels would help")
+
+
+def show_perplexity(measured: Perplexity, as_json: bool) -> None:
+    """The figures; with JSON, what a user needs to read them correctly is on standard error."""
+    show(as_json, measured.to_dict(), measured.lines())
+    show_notes(measured.notes() if as_json else ())
 
 
 def show(as_json: bool, record: object, lines: Iterable[str]) -> None:

@@ -11,7 +11,7 @@ import html
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -22,6 +22,16 @@ from foretext.runs.model import SavedModel
 from foretext.runs.reading import Reading, read_as, told_apart
 
 MOST_TOKENS = 128  # a larger picture would be unreadable, and the page grows with the square
+
+
+class PageData(TypedDict):
+    """What the page's script reads. `weights`: for each layer and head the rows, in tenths of a per cent."""
+
+    pieces: list[str]  # the tokens or words that are attended to
+    rows: NotRequired[list[str]]  # those that attend, if they are others
+    layers: int
+    heads: int
+    weights: list[list[list[list[int]]]]
 
 
 def attention_page(model: SavedModel, text: str, target: str | None = None) -> str:
@@ -54,10 +64,10 @@ def _translation_page(model: SavedModel, text: str, target: str | None) -> str:
         "--target has no words; give a translation, or leave it out for the run's own",
     )
     _check_words("text", len(model.tokenizer.encode(text)))
-    (found,) = translation_attention(model, [text], targets=None if target is None else [target])
-    _check_words("translation", len(found.target))
+    (attention,) = translation_attention(model, [text], targets=None if target is None else [target])
+    _check_words("translation", len(attention.target))
     title = f"{model.system.name} {model.info.size}"
-    return render_translation(found.source, found.target, found.weights, title, found.unknown)
+    return render_translation(attention.source, attention.target, attention.weights, title, attention.unknown)
 
 
 def _check_words(what: str, words: int) -> None:
@@ -91,7 +101,7 @@ def render(pieces: Sequence[str], weights_LHTT: np.ndarray, title: str, causal: 
     levels_LHTT = _levels(weights_LHTT)
     rows = [levels_LHTT[:, :, row, : row + 1 if causal else length].tolist() for row in range(length)]
     weights = [[[of_row[layer][head] for of_row in rows] for head in range(heads)] for layer in range(layers)]
-    data = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": weights}
+    data: PageData = {"pieces": list(pieces), "layers": layers, "heads": heads, "weights": weights}
     return _page(data, "Where a token looks", title, _HEADS.replace("%SEEN%", _HIDDEN if causal else _OPEN))
 
 
@@ -100,7 +110,7 @@ def render_translation(
 ) -> str:
     """The page of a translation: its words attend to those of the source."""
     weights = [[_levels(weights_TS).tolist()]]
-    data = {"pieces": list(source), "rows": list(target), "layers": 1, "heads": 1, "weights": weights}
+    data: PageData = {"pieces": list(source), "rows": list(target), "layers": 1, "heads": 1, "weights": weights}
     about = _WORDS + (f" Not in the vocabulary, so read as unknown: {', '.join(unknown)}." if unknown else "")
     return _page(data, "Where each word of the translation looks", title, html.escape(about))
 
@@ -110,7 +120,7 @@ def _levels(weights: np.ndarray) -> np.ndarray:
     return np.rint(1000 * weights).astype(int)
 
 
-def _page(data: dict[str, Any], head: str, title: str, about: str) -> str:
+def _page(data: PageData, head: str, title: str, about: str) -> str:
     """`about` is HTML, the other texts are plain."""
     written = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = _PAGE.replace("%HEAD%", html.escape(head)).replace("%TITLE%", html.escape(title))

@@ -14,6 +14,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,6 +26,9 @@ from foretext.runs.model import SavedModel
 from foretext.runs.reading import Progress, Reading, given_texts, read_as, states_of
 from foretext.runs.report import Reporter, Warns
 from foretext.text.tokenizers.base import encode_texts
+
+if TYPE_CHECKING:
+    import polars
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,9 @@ class LayerMix:
         if self.each:
             return widths
         if len(set(widths)) > 1:
-            said = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
+            sizes = ", ".join(f"layer {layer} has {width}" for layer, width in zip(layers, widths))
             raise UserError(
-                f"layers of different widths cannot be added up ({said} dimensions); take one at a time, or each by "
+                f"layers of different widths cannot be added up ({sizes} dimensions); take one at a time, or each by "
                 "itself (--each, in Python each=True)"
             )
         return widths[:1]
@@ -104,11 +108,11 @@ class LayerMix:
         layers = self.chosen(model.model_config.layers)
         if not layers:
             return model.trunk(batch).top
-        found = model.trunk(batch, keep_layers=True).layers
+        states = model.trunk(batch, keep_layers=True).layers
         if self.each:
-            return torch.cat([found[layer] for layer in layers], dim=-1)
+            return torch.cat([states[layer] for layer in layers], dim=-1)
         weights = self.weights or (1.0 / len(self.layers),) * len(self.layers)
-        return torch.stack([weight * found[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
+        return torch.stack([weight * states[layer] for weight, layer in zip(weights, self.layers)]).sum(0)
 
 
 TOP = LayerMix()
@@ -149,9 +153,8 @@ class GivesVectors:
         """One vector per text, the mean of its tokens' states: float32 [texts, width]. `layers`: the layers to add up
         with `weights` (default: their mean); 0 is the embeddings; default: the top. `each`: layers are not added up,
         [texts, layers, width]; without `layers`, all of them. If layers differ in width, `each` gives an array of
-        vectors [texts, layers], where `np.stack(found[:, 1])` is [texts, width] of the second layer."""
-        self.check_gives_vectors()
-        mix = LayerMix.of(layers, weights, each)
+        vectors [texts, layers], where `np.stack(vectors[:, 1])` is [texts, width] of the second layer."""
+        mix = self._mix(layers, weights, each)
         return mix.arranged(self.model, text_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix))
 
     def word_features(
@@ -165,10 +168,57 @@ class GivesVectors:
     ) -> list[WordVectors]:
         """For each text its words, their character offsets, and a vector for each, the mean of its pieces' states; with
         `each` [words, layers, width], or vectors [words, layers], as in `features`."""
+        mix = self._mix(layers, weights, each)
+        of_texts = word_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix)
+        return [replace(words, vectors=mix.arranged(self.model, words.vectors)) for words in of_texts]
+
+    def _mix(self, layers: Sequence[int], weights: Sequence[float], each: bool) -> LayerMix:
         self.check_gives_vectors()
-        mix = LayerMix.of(layers, weights, each)
-        found = word_vectors(self.model, given_texts(texts, "texts"), progress, reporter, mix)
-        return [replace(one, vectors=mix.arranged(self.model, one.vectors)) for one in found]
+        return LayerMix.of(layers, weights, each)
+
+    def vector_widths(self, mix: LayerMix) -> tuple[int, ...]:
+        """The width of a vector, or of each layer's if they are side by side; UserError if the run gives no such
+        vectors."""
+        self.check_gives_vectors()
+        return mix.widths(self.model)
+
+    def vector_table(
+        self,
+        texts: Sequence[str],
+        words: bool = False,
+        mix: LayerMix = TOP,
+        progress: Progress | None = None,
+        reporter: Reporter | None = None,
+    ) -> polars.DataFrame:
+        """A table with a row for each text, or for each word with the number of its text (from 1) and its character
+        offsets there. Layers that are not added up have columns of their own."""
+        import polars
+
+        self.check_gives_vectors()
+        about: dict[str, list[str] | list[int]]
+        if words:
+            of_texts = word_vectors(self.model, texts, progress, reporter, mix)
+            vectors, about = np.concatenate([one.vectors for one in of_texts]), _places_of_words(of_texts)
+        else:
+            vectors, about = text_vectors(self.model, texts, progress, reporter, mix), {"text": list(texts)}
+        layers = mix.chosen(self.model.model_config.layers)
+        names = [f"layer_{layer}" for layer in layers] if mix.each else ["vector"]
+        numbers = polars.List(polars.Float32)
+        columns = [
+            polars.Series(part, dtype=polars.Array(polars.Float32, part.shape[1])).cast(numbers)
+            for part in mix.parts(self.model, vectors)
+        ]
+        return polars.DataFrame({**about, **dict(zip(names, columns))})
+
+
+def _places_of_words(of_texts: Sequence[WordVectors]) -> dict[str, list[str] | list[int]]:
+    """For each word the number of its text, itself, and its character offsets."""
+    return {
+        "text": [number for number, words in enumerate(of_texts, 1) for _ in words.words],
+        "word": [word for words in of_texts for word in words.words],
+        "start": [start for words in of_texts for start, _ in words.places],
+        "end": [end for words in of_texts for _, end in words.places],
+    }
 
 
 def text_vectors(
@@ -191,9 +241,9 @@ def text_vectors(
     vectors = np.zeros((len(texts), width), dtype=np.float32)
     for number, states in states_of(model, readings, functools.partial(mix.states, model), progress):
         reading = readings[number]
-        own = states if model.system.causal else states[reading.first : reading.first + reading.count]
-        if len(own):
-            vectors[number] = own.mean(0)
+        of_reading = states if model.system.causal else states[reading.first : reading.first + reading.count]
+        if len(of_reading):
+            vectors[number] = of_reading.mean(0)
     return vectors
 
 
@@ -209,14 +259,14 @@ def word_vectors(
     width = sum(mix.widths(model))
     encoded = [model.tokenizer.encode_with_offsets(text) for text in texts]
     readings = _readings(model, [ids for ids, _ in encoded], reporter or Warns())
-    found: list[WordVectors | None] = [None] * len(texts)
+    of_texts: list[WordVectors | None] = [None] * len(texts)
     for number, states in states_of(model, readings, functools.partial(mix.states, model), progress):
         reading = readings[number]
-        own = states[reading.first : reading.first + reading.count]
+        of_reading = states[reading.first : reading.first + reading.count]
         if model.info.direction == "backward":
-            own = own[::-1]
-        found[number] = _by_word(model, texts[number], *encoded[number], own, width)
-    return [one for one in found if one is not None]
+            of_reading = of_reading[::-1]
+        of_texts[number] = _by_word(model, texts[number], *encoded[number], of_reading, width)
+    return [words for words in of_texts if words is not None]
 
 
 def _readings(model: SavedModel, encoded: Sequence[Sequence[int]], reporter: Reporter) -> list[Reading]:

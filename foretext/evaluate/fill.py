@@ -78,10 +78,10 @@ def fill(model: SavedModel, text: str, top: int = 5) -> Filled:
     )
     specials = list(model.tokenizer.specials.values())
     logits[:, specials] = -torch.inf
-    values, found = logits.softmax(-1).topk(min(top, logits.shape[1] - len(specials)), dim=-1)
+    values, best_ids = logits.softmax(-1).topk(min(top, logits.shape[1] - len(specials)), dim=-1)
     blanks = [
         [Candidate(model.tokenizer.piece(id), id, value) for value, id in zip(of_blank, ids_of_blank)]
-        for of_blank, ids_of_blank in zip(values.tolist(), found.tolist())
+        for of_blank, ids_of_blank in zip(values.tolist(), best_ids.tolist())
     ]
     return Filled(blanks, _written(model.tokenizer, parts, [blank[0].id for blank in blanks]))
 
@@ -93,9 +93,9 @@ def _encoded(model: SavedModel, parts: Sequence[str], mask: int) -> list[int]:
             ids.append(mask)
         if model.tokenizer.lossless and number < len(parts) - 1:
             part = part.removesuffix(" ")  # this space belongs to the blank
-        found = model.tokenizer.encode(part)
+        ids_of_part = model.tokenizer.encode(part)
         touches = number > 0 and part[:1].strip() != ""
-        ids += _within_word(model.tokenizer, found) if touches else found
+        ids += _within_word(model.tokenizer, ids_of_part) if touches else ids_of_part
     return ids
 
 

@@ -66,16 +66,16 @@ class Answered:
     alone: tuple[float, ...]
 
     def scores(self, normalisation: str) -> list[float]:
-        totals = [found.total for found in self.likelihoods]
+        totals = [likelihood.total for likelihood in self.likelihoods]
         if normalisation == "per token":
-            return [found.total / found.tokens for found in self.likelihoods]
+            return [likelihood.total / likelihood.tokens for likelihood in self.likelihoods]
         if normalisation == "per byte":
             octets = [max(1, len(answer.strip().encode("utf-8"))) for answer in self.prompt.answers]
             return [total / length for total, length in zip(totals, octets)]
         if normalisation == "unbiased":
             return [total - alone for total, alone in zip(totals, self.alone)]
         if normalisation == "channel":
-            return [found.total - found.part for found in self.likelihoods]
+            return [likelihood.total - likelihood.part for likelihood in self.likelihoods]
         return totals
 
     def best(self, normalisation: str) -> int:
@@ -95,7 +95,7 @@ class Round:
     @property
     def cut(self) -> int:
         """The number of rows that were too long: part of what is farthest from the answer was not read."""
-        return sum(any(found.cut for found in row.likelihoods) for row in self.answers)
+        return sum(any(likelihood.cut for likelihood in row.likelihoods) for row in self.answers)
 
     def accuracy(self, normalisation: str) -> float:
         return statistics.fmean(row.best(normalisation) == row.prompt.right for row in self.answers)
@@ -129,14 +129,14 @@ def prompts_of(
 
 
 def drawn_examples(
-    known: Sequence[Known], asked: Sequence[str], shots: int, seed: int, question: Callable[[Known], str]
+    known: Sequence[Known], questions: Sequence[str], shots: int, seed: int, question: Callable[[Known], str]
 ) -> list[list[Known]]:
     """For each question, the first `shots` of `known`, in one order for all, that ask something else."""
     order = random.Random(seed).sample(range(len(known)), len(known))
     shuffled = [(question(known[number]), known[number]) for number in order]
     drawn = []
-    for text in asked:
-        chosen = list(islice((one for other, one in shuffled if other != text), shots))
+    for text in questions:
+        chosen = list(islice((row for other, row in shuffled if other != text), shots))
         refuse_if(
             len(chosen) < shots,
             f"{shots} examples are requested, but only {counted(len(chosen), 'row')} can be drawn from; give more",
@@ -165,8 +165,8 @@ def answer_rows(
         if not backward and not alone and template.kind != "last-word":
             alone = _alone(model, prompts)
         answers = [
-            Answered(prompt, tuple(found), tuple(alone.get(answer, 0.0) for answer in prompt.answers))
-            for prompt, found in zip(prompts, scored)
+            Answered(prompt, tuple(likelihoods), tuple(alone.get(answer, 0.0) for answer in prompt.answers))
+            for prompt, likelihoods in zip(prompts, scored)
         ]
         rounds.append(Round(shots, seed, tuple(answers), CHANNEL if backward else NORMALISATIONS))
     return rounds
@@ -180,10 +180,10 @@ def _score(model: SavedModel, prompts: Sequence[Prompt], progress: Progress | No
     results: dict[int, list[Likelihood]] = {}
     total = sum(len(prompt.answers) for prompt in prompts)
     for numbers in groups.values():
-        before = sum(len(found) for found in results.values())
+        before = sum(len(likelihoods) for likelihoods in results.values())
         step = None if progress is None else functools.partial(_told_later, progress, before, total)
-        found = score_queries(model, [_query(model, prompts[number]) for number in numbers], step)
-        results |= dict(zip(numbers, found))
+        likelihoods = score_queries(model, [_query(model, prompts[number]) for number in numbers], step)
+        results |= dict(zip(numbers, likelihoods))
     return [results[number] for number in range(len(prompts))]
 
 
@@ -201,8 +201,8 @@ def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
     """The log-likelihood of each answer after "Answer:"; computed once per wording, however many rows have it."""
     wordings = sorted({answer for prompt in prompts for answer in prompt.answers})
     answers = [wording if wording[:1].isspace() else " " + wording for wording in wordings]
-    found = score_queries(model, [query_of(model.tokenizer, ALONE, answers)])[0]
-    return {wording: likelihood.total for wording, likelihood in zip(wordings, found)}
+    likelihoods = score_queries(model, [query_of(model.tokenizer, ALONE, answers)])[0]
+    return {wording: likelihood.total for wording, likelihood in zip(wordings, likelihoods)}
 
 
 BETWEEN = "\n\n"

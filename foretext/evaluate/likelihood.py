@@ -138,14 +138,14 @@ def score_queries(
     state = reader.new_state(1)
     if shared:
         state = reader(Batch(torch.tensor([shared], device=next(reader.parameters()).device)), state).state
-    found: dict[tuple[int, int], Likelihood] = {}
+    likelihoods: dict[tuple[int, int], Likelihood] = {}
     for branches, start, before in ((fitting, len(shared), state), (cut, 0, reader.new_state(1))):
         for group in _groups(branches, start):
             places = [place for branch in group for place in branch.places]
-            found |= dict(zip(places, read(reader, group, start, before)))
+            likelihoods |= dict(zip(places, read(reader, group, start, before)))
             if progress is not None:
-                progress(len(found), sum(len(query.completions) for query in queries))
-    return [[found[number, k] for k in range(len(query.completions))] for number, query in enumerate(queries)]
+                progress(len(likelihoods), sum(len(query.completions) for query in queries))
+    return [[likelihoods[number, k] for k in range(len(query.completions))] for number, query in enumerate(queries)]
 
 
 def _behind_end(query: Query, end: int | None) -> Query:
@@ -270,9 +270,9 @@ def _sums(trunk: Trunk, group: Sequence[_Branch], top_ND: Tensor, targets_N: Ten
     targets_N = trunk.output_ids(targets_N)
     losses, best = trunk.output_layer().token_losses(top_ND, targets_N)
     values, hits = iter(losses.double().tolist()), iter((best == targets_N).tolist())
-    found = []
+    likelihoods = []
     for branch in group:
         for tokens, first in zip(branch.completions, branch.parts or (0,) * len(branch.completions)):
             nats, greedy = list(islice(values, len(tokens))), all(list(islice(hits, len(tokens))))
-            found.append(Likelihood(-sum(nats), len(tokens), greedy, branch.cut, -sum(nats[:first], 0.0)))
-    return found
+            likelihoods.append(Likelihood(-sum(nats), len(tokens), greedy, branch.cut, -sum(nats[:first], 0.0)))
+    return likelihoods

@@ -45,7 +45,7 @@ from dataclasses import asdict, dataclass, replace
 import torch
 
 from foretext.batch import Batch, length_batches, padded
-from foretext.errors import refuse, refuse_if
+from foretext.errors import counted, refuse, refuse_if
 from foretext.evaluate.fill import filling_objective
 from foretext.generate.sampling import reader_of
 from foretext.nn.relative.relative_attention import LONGEST_MEMORY
@@ -57,6 +57,12 @@ from foretext.runs.report import Reporter
 from foretext.text.tokenizers.base import encode_texts
 
 LEFT_TO_RIGHT = "left to right"
+ALONE = (
+    "pseudo-perplexity: each token was masked alone and predicted from both sides; do not compare it with a causal "
+    "model's perplexity"
+)
+LOSSY = "the tokenizer loses part of the text: do not compare these bits per byte with another model's"
+LARGE = 1e9  # from here on, figures are shown as 1.234e+09
 ROWS, PIECE = 16, 512  # long documents, and tokens of each, read at a time if the model has no context
 _Window = tuple[list[int], int]  # ids, and how many of the last ones are scored
 
@@ -85,6 +91,56 @@ class Perplexity:
         """For JSON, which has neither infinity nor NaN: these become None."""
         return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(self).items()}
 
+    def lines(self) -> list[str]:
+        """For people."""
+        name = "pseudo-perplexity" if self.pseudo else "perplexity"
+        lines = [
+            f"{name} per token  {_shown(self.per_token)}  ({counted(self.tokens, 'token')})",
+            f"{name} per word   {_shown(self.per_word)}  ({counted(self.words, 'word')} between white space)",
+            f"{'bits per byte':{len(name) + len(' per token')}}  {_shown(self.bits_per_byte, 4)}  "
+            f"({self.bytes:,} bytes of UTF-8)",
+            self._what_was_seen(),
+            *self.notes(),
+        ]
+        if self.pseudo:
+            return [*lines, ALONE]
+        return lines if self.comparable else [*lines, LOSSY]
+
+    def notes(self) -> list[str]:
+        """What a user needs to read the figures correctly."""
+        if math.isnan(self.per_token):
+            return ["the model's logits are NaN: training diverged; use an earlier run"]
+        if self.words and self.per_word >= LARGE:
+            length = self.bytes / self.words
+            return [
+                f"a word here is a run of characters between white space, {length:,.0f} bytes on average: if this "
+                "language puts no spaces between words, ignore perplexity per word and use per token or bits per byte"
+            ]
+        return []
+
+    def _what_was_seen(self) -> str:
+        """The context that each token was scored with."""
+        documents = counted(self.documents, "document")
+        if self.directions == 2:
+            return f"{documents}, each read whole in both directions; the figure is the mean of the two"
+        windows = f"context {self.context} tokens, stride {self.stride}, {documents}"
+        if self.order is not None:
+            order = self.order.replace(" ", "-")
+            return f"{windows}; each token is predicted from those before it, in {order} order"
+        if self.memory is not None:
+            return f"each token after at most {self.memory:,} tokens of memory, {documents}"
+        if self.context is None:
+            return f"each token after everything before it in its document, {documents}"
+        return windows
+
+
+def _shown(figure: float, digits: int = 3) -> str:
+    if math.isnan(figure):
+        return "NaN"
+    if math.isinf(figure):
+        return "too large to show"
+    return f"{figure:.3e}" if figure >= LARGE else f"{figure:,.{digits}f}"
+
 
 def perplexity(
     model: SavedModel,
@@ -108,10 +164,10 @@ def perplexity(
     encoded, tokens = _encoded(model, texts, reporter)
     whole = max(len(ids) for ids in encoded) + 1
     windows = [list(windows_of(face, encoded, context or whole, stride or whole)) for face in faces]
-    predicted = sum(count for own in windows for _, count in own)
+    predicted = sum(count for of_face in windows for _, count in of_face)
     refuse_if(not predicted, "there is nothing to predict: every document is a single token with nothing before it")
     score = _score_in_pieces if context is None else _score
-    parts = (part for (reader, _), own in zip(readers, windows) for part in score(reader, own))
+    parts = (part for (reader, _), of_face in zip(readers, windows) for part in score(reader, of_face))
     with remembering(model.trunk, seen and min(seen, whole - 1)):  # no token has more before it
         nats = _total(parts, sum(map(len, windows)), progress) * tokens / predicted
     order = LEFT_TO_RIGHT if model.scored == "in one order" else None
@@ -128,8 +184,8 @@ def _faces(model: SavedModel) -> list[SavedModel]:
 def _total(parts: Iterable[tuple[float, int]], count: int, progress: Callable[[int, int], None] | None) -> float:
     """The nats of all parts, each with its number of windows; `count`: the total number."""
     nats, done = 0.0, 0
-    for own, windows in parts:
-        nats += own
+    for of_part, windows in parts:
+        nats += of_part
         done += windows
         if progress is not None:
             progress(done, count)
@@ -145,21 +201,21 @@ def _encoded(model: SavedModel, texts: Sequence[str], reporter: Reporter | None)
     return encoded, tokens
 
 
-def memory_of(model: SavedModel, asked: int | None) -> int | None:
+def memory_of(model: SavedModel, memory: int | None) -> int | None:
     """Tokens of memory before each token, for a model with a memory; None: it has none. UserError if the model cannot
     use that many."""
-    own = model.trunk.evaluation_memory
-    if asked is None:
-        return own
+    configured = model.trunk.evaluation_memory
+    if memory is None:
+        return configured
     refuse_if(
-        own is None,
+        configured is None,
         f"memory is for systems with a memory, such as transformer_xl, but {model.system.name} has none: leave it out",
     )
     refuse_if(
-        isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= LONGEST_MEMORY,
-        f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {asked!r}",
+        isinstance(memory, bool) or not isinstance(memory, int) or not 0 <= memory <= LONGEST_MEMORY,
+        f"memory must be a whole number from 0 to {LONGEST_MEMORY:,}, not {memory!r}",
     )
-    return asked
+    return memory
 
 
 def _checked_stride(model: SavedModel, context: int | None, stride: int | None) -> int | None:
@@ -225,8 +281,8 @@ def _score(reader: Trunk, windows: Sequence[_Window]) -> Iterator[tuple[float, i
     """The nats of some windows, and their number."""
     for group in length_batches([len(ids) for ids, _ in windows]):
         chosen = [windows[index] for index in group]
-        states, told = reader.tell([ids for ids, _ in chosen], [count for _, count in chosen])
-        losses, _ = reader.output_layer().token_losses(states, told)
+        states, targets = reader.tell([ids for ids, _ in chosen], [count for _, count in chosen])
+        losses, _ = reader.output_layer().token_losses(states, targets)
         yield float(losses.double().sum()), len(group)
 
 
@@ -262,19 +318,19 @@ def pseudo_perplexity(
     objective = filling_objective(model, "pseudo-perplexity").eval()
     encoded, tokens = _encoded(model, texts, reporter)
     room = read_as(model, [0] * model.model_config.context).count
-    asked = [question for ids in encoded for question in _questions(model, ids, room)]
-    nats = _total(_score_blanks(model.trunk.eval(), objective, asked), tokens, progress)
+    questions = [question for ids in encoded for question in _questions(model, ids, room)]
+    nats = _total(_score_blanks(model.trunk.eval(), objective, questions), tokens, progress)
     measured = figures(nats, tokens, texts, model.model_config.context, max(1, room // 2), comparable=False)
     return replace(measured, pseudo=True)
 
 
 @torch.no_grad()
 def _score_blanks(
-    trunk: Trunk, objective: Objective, asked: Sequence[tuple[list[int], int]]
+    trunk: Trunk, objective: Objective, questions: Sequence[tuple[list[int], int]]
 ) -> Iterator[tuple[float, int]]:
     """The nats of some tokens, each masked at its position in its own window, and their number."""
-    for group in length_batches([len(ids) for ids, _ in asked]):
-        rows, places = [list(asked[number][0]) for number in group], [asked[number][1] for number in group]
+    for group in length_batches([len(ids) for ids, _ in questions]):
+        rows, places = [list(questions[number][0]) for number in group], [questions[number][1] for number in group]
         wanted = torch.tensor([row[place] for row, place in zip(rows, places)], device=next(trunk.parameters()).device)
         for row, place in zip(rows, places):
             row[place] = objective.blank()

@@ -44,12 +44,24 @@ class TranslationScores:
     signature: str  # sacrebleu's settings
     pairs: int  # lines that were scored
 
+    def to_dict(self) -> dict[str, object]:
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"pairs       {self.pairs:,}",
+            f"loss        {self.loss:.4f}  (nats per target word, end of sentence included)",
+            f"perplexity  {self.perplexity:.2f}",
+            f"BLEU        {self.bleu:.2f}  ({self.signature})",
+        ]
+
 
 def translator(model: SavedModel, what: str) -> tuple[Trunk, Translator]:
     """Encoder and decoder of a run that was trained to translate; UserError for any other."""
-    found = None if model.objective is None else model.objective.translator()
-    if found is not None:
-        return model.trunk, found
+    objective = None if model.objective is None else model.objective.translator()
+    if objective is not None:
+        return model.trunk, objective
     refuse_if(
         model.task is not None,
         f"{model.where} is fine-tuned and has no decoder, but {what} needs the pre-trained run it was made from",
@@ -72,8 +84,8 @@ def source_ids(model: SavedModel, lines: Sequence[str]) -> list[np.ndarray]:
     return [model.tokenizer.encode_array(line).astype(np.int64) for line in lines]
 
 
-def _lines(objective: Translator, found: Sequence[Hypothesis]) -> list[str]:
-    return [marked_text(objective.words.decode(one.ids)) for one in found]
+def _lines(objective: Translator, hypotheses: Sequence[Hypothesis]) -> list[str]:
+    return [marked_text(objective.words.decode(hypothesis.ids)) for hypothesis in hypotheses]
 
 
 def score_files(
@@ -106,7 +118,7 @@ def translations(
     trunk.eval()
     objective.eval()
     device = next(trunk.parameters()).device
-    found = [Hypothesis((), 0.0)] * len(sources)
+    hypotheses = [Hypothesis((), 0.0)] * len(sources)
     read = [number for number, source in enumerate(sources) if len(source)]
     done, rows = len(sources) - len(read), max(1, LOGITS // (beams * objective.words.size))
     for group in length_batches([len(sources[number]) for number in read]):
@@ -117,11 +129,11 @@ def translations(
             limits = [2 * len(sources[number]) + 10 for number in numbers]
             best = search_translations(objective.decode_step, state, limits, rules, device)
             for number, several in zip(numbers, best):
-                found[number] = several[0]
+                hypotheses[number] = several[0]
             done += len(numbers)
             if progress is not None:
                 progress(done, len(sources))
-    return found
+    return hypotheses
 
 
 @torch.no_grad()
@@ -182,17 +194,20 @@ def translation_attention(
     trunk, objective = translator(model, "attention of a translation")
     sources = source_ids(model, lines)
     if targets is None:
-        found = translations(trunk, objective, sources, beams, progress)
-        targets, words = _lines(objective, found), [objective.words.decode(one.ids) for one in found]
-        ended = [one.ended for one in found]
+        hypotheses = translations(trunk, objective, sources, beams, progress)
+        targets, words = (
+            _lines(objective, hypotheses),
+            [objective.words.decode(hypothesis.ids) for hypothesis in hypotheses],
+        )
+        ended = [hypothesis.ended for hypothesis in hypotheses]
     else:
         words, ended = _given(objective, sources, targets), [True] * len(targets)
-    ids = [[*objective.words.encode(own), *([END] * whole)] for own, whole in zip(words, ended)]
-    pairs = [objective.pair(source, np.array(own, dtype=np.int64)) for source, own in zip(sources, ids)]
+    ids = [[*objective.words.encode(target), *([END] * whole)] for target, whole in zip(words, ended)]
+    pairs = [objective.pair(source, np.array(target, dtype=np.int64)) for source, target in zip(sources, ids)]
     results = []
-    for line, target, own, pair, weights in zip(lines, targets, words, pairs, _weights(trunk, objective, pairs)):
+    for line, target, of_target, pair, weights in zip(lines, targets, words, pairs, _weights(trunk, objective, pairs)):
         source = tuple(line[start:end] for start, end in model.tokenizer.encode_with_offsets(line)[1])
-        rows = (*(word.removeprefix(JOINED) for word in own), *([ENDED] * (len(pair.target) - len(own))))
+        rows = (*(word.removeprefix(JOINED) for word in of_target), *([ENDED] * (len(pair.target) - len(of_target))))
         unknown = [word for word, id in zip(source, pair.source) if id == model.tokenizer.unknown]
         unknown += [word for word, id in zip(rows, pair.target) if id == UNKNOWN]
         results.append(TranslationAttention(line, target, source, rows, weights, tuple(dict.fromkeys(unknown))))
@@ -205,13 +220,13 @@ def _given(objective: Translator, sources: Sequence[np.ndarray], targets: Sequen
         len(sources) != len(targets),
         f"{len(sources)} texts but {len(targets)} targets: give each text one translation",
     )
-    found = []
+    of_lines = []
     for number, (source, line) in enumerate(zip(sources, targets)):
         refuse_if(not len(source), f"texts[{number}] has no words; leave out this text and its target")
         words = marked_words((line.lower() if objective.lower else line).replace("\n", " "))
         refuse_if(not words, f"targets[{number}] has no words; give a translation, or no targets to use the run's own")
-        found.append(words)
-    return found
+        of_lines.append(words)
+    return of_lines
 
 
 @torch.no_grad()
@@ -220,11 +235,11 @@ def _weights(trunk: Trunk, objective: Translator, pairs: Sequence[Any]) -> list[
     trunk.eval()
     objective.eval()
     device = next(trunk.parameters()).device
-    found = [np.zeros((0, len(pair.source)), dtype=np.float32) for pair in pairs]
+    of_pairs = [np.zeros((0, len(pair.source)), dtype=np.float32) for pair in pairs]
     read = [number for number, pair in enumerate(pairs) if len(pair.source) and len(pair.target)]
     for group in length_batches([len(pairs[number].source) + len(pairs[number].target) for number in read]):
         numbers = [read[place] for place in group]
         weights_BTS = objective.attention(trunk, objective.make([pairs[number] for number in numbers]).to(device))
         for number, weights_TS in zip(numbers, weights_BTS.cpu().numpy()):
-            found[number] = weights_TS[: len(pairs[number].target), : len(pairs[number].source)].copy()
-    return found
+            of_pairs[number] = weights_TS[: len(pairs[number].target), : len(pairs[number].source)].copy()
+    return of_pairs

@@ -51,7 +51,7 @@ def sentence_scores(model: SavedModel, rows: Sequence[Row], progress: Progress |
         ids = ids[::-1] if model.info.direction == "backward" else ids
         refuse_if(len(ids) <= given, f"{row.where}: too short to score; leave the row out")
         queries.append(Query(ids[:given], (ids[given:],), row.where))
-    return [found[0].total / found[0].tokens for found in score_queries(model, queries, progress)]
+    return [completions[0].total / completions[0].tokens for completions in score_queries(model, queries, progress)]
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,11 @@ def pairs_of(table: Table, task: str, columns: dict[str, str] | None) -> list[Pa
 
 def _pair(task: str, where: str, left: Any, right: Any) -> Pair:
     given = cell_text(left, where)
-    wanted = [cell_text(one, where) for one in (right if isinstance(right, list | tuple) else [right])]
-    told = tuple(one for one in wanted if one is not None)
-    if not (given and given.strip()) or not told or len(told) < len(wanted):
+    wanted = [cell_text(answer, where) for answer in (right if isinstance(right, list | tuple) else [right])]
+    answers = tuple(answer for answer in wanted if answer is not None)
+    if not (given and given.strip()) or not answers or len(answers) < len(wanted):
         raise UserError(f"{where}: {task} needs text in both columns; correct or leave out the row")
-    return Pair(given, told)
+    return Pair(given, answers)
 
 
 def answer_pairs(
@@ -257,10 +257,10 @@ def score_written(
         value, signature = bleu(texts, references, language)
         return {"bleu": value}, signature
     if task == "summary":
-        found = [_best_rouge(text, wanted) for text, wanted in zip(texts, references)]
-        blind = not any(has_rouge_words(one) for wanted in references for one in wanted)
+        scores = [_best_rouge(text, wanted) for text, wanted in zip(texts, references)]
+        blind = not any(has_rouge_words(reference) for wanted in references for reference in wanted)
         note = "ROUGE sees Latin letters and digits only, and the references have none" if blind else ""
-        return {name: statistics.fmean(one[name] for one in found) for name in found[0]}, note
+        return {name: statistics.fmean(of_text[name] for of_text in scores) for name in scores[0]}, note
     pairs = list(zip(texts, references))
     return {
         "exact_match": statistics.fmean(exact_match(text, wanted) for text, wanted in pairs),

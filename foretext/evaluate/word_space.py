@@ -63,18 +63,18 @@ class Analogies:
 
     @property
     def whole(self) -> Section:
-        numbers = zip(*((one.right, one.known, one.questions) for one in self.sections))
-        return Section("all", *(sum(own) for own in numbers))
+        numbers = zip(*((section.right, section.known, section.questions) for section in self.sections))
+        return Section("all", *(sum(column) for column in numbers))
 
     def to_dict(self) -> dict[str, object]:
-        sections = [asdict(one) | {"accuracy": one.accuracy} for one in (*self.sections, self.whole)]
+        sections = [asdict(section) | {"accuracy": section.accuracy} for section in (*self.sections, self.whole)]
         return {"kind": "analogies", "accuracy": self.whole.accuracy, "sections": sections}
 
     def lines(self) -> list[str]:
         """For people."""
         return [
-            f"  {one.accuracy:7.2%}  {one.name}  ({one.known:,} of {one.questions:,} questions are known)"
-            for one in (*self.sections, self.whole)
+            f"  {part.accuracy:7.2%}  {part.name}  ({part.known:,} of {part.questions:,} questions are known)"
+            for part in (*self.sections, self.whole)
         ]
 
 
@@ -97,22 +97,22 @@ class WordSpace:
     def row(self, word: str) -> int:
         """The row of a word as written, or else in lower case; UserError if there is none."""
         rows = self._rows
-        found = rows.get(word, rows.get(word.lower()))
-        if found is None:
+        row = rows.get(word, rows.get(word.lower()))
+        if row is None:
             near = did_you_mean(word, self.words[:_ALIKE])
             raise UserError(f"{self.where}: the word {word!r} has no vector{near}; choose another word, or more text")
-        return found
+        return row
 
     def nearest(self, words: Sequence[str], minus: Sequence[str] = (), n: int = 10) -> list[tuple[str, float]]:
         """The words nearest to all of these together, minus those of `minus`, with cosines, nearest first."""
         refuse_if(n < 1, f"--n must be at least 1, not {n}")
-        asked = [self.row(word) for word in words]
+        plus = [self.row(word) for word in words]
         away = [self.row(word) for word in minus]
-        refuse_if(not asked, "give a word to find its nearest words")
-        target_D = self.units_WD[asked].sum(0) - self.units_WD[away].sum(0)
+        refuse_if(not plus, "give a word to find its nearest words")
+        target_D = self.units_WD[plus].sum(0) - self.units_WD[away].sum(0)
         cosines_W = self.units_WD @ target_D / max(float(np.linalg.norm(target_D)), 1e-12)
-        cosines_W[asked + away] = -np.inf
-        n = min(n, len(cosines_W) - len(set(asked + away)))
+        cosines_W[plus + away] = -np.inf
+        n = min(n, len(cosines_W) - len(set(plus + away)))
         best = np.argsort(-cosines_W, kind="stable")[:n]
         return [(self.words[row], float(cosines_W[row])) for row in best.tolist()]
 
@@ -139,14 +139,14 @@ class WordSpace:
         return Similarity(float(spearman.statistic), float(pearson.statistic), len(pairs), len(known))
 
     def analogies(self, sections: Sequence[tuple[str, Sequence[tuple[str, str, str, str]]]]) -> Analogies:
-        found = []
+        scored = []
         for name, questions in sections:
             rows = [tuple(self._folded.get(word.upper(), -1) for word in question) for question in questions]
             known = np.array([row for row in rows if min(row) >= 0], dtype=np.int64).reshape(-1, 4)
             parts = np.split(known, range(_AT_A_TIME, len(known), _AT_A_TIME))
             right = sum(int((self._answers(part) == part[:, 3]).sum()) for part in parts)
-            found.append(Section(name, right, len(known), len(questions)))
-        whole = Analogies(tuple(found))
+            scored.append(Section(name, right, len(known), len(questions)))
+        whole = Analogies(tuple(scored))
         refuse_if(
             not whole.whole.known, f"{self.where} has no vectors for the words of the analogies; train on more text"
         )

@@ -59,6 +59,16 @@ class Written:
     ending: Ending
     cut: int = 0  # tokens of the prompt that were cut
 
+    def record(self, prompt: str, tokenizer: Tokenizer | None = None) -> dict[str, object]:
+        """For JSON, with the tokens if `tokenizer` tells their pieces."""
+        record: dict[str, object] = {"prompt": prompt, "text": self.text, "ending": self.ending}
+        if tokenizer is not None:
+            record["tokens"] = [
+                {"id": id, "piece": tokenizer.piece(id), "log_probability": value}
+                for id, value in zip(self.ids, self.log_probabilities)
+            ]
+        return record
+
 
 @dataclass
 class _Row:
@@ -106,6 +116,14 @@ def write_in_turn(
     room = max(context - sampling.max_tokens, context // 2, 1) if reserve and context is not None else sys.maxsize
     for start in range(0, len(prompts), batch):
         yield from _write_batch(model, prompts[start : start + batch], sampling, start, room)
+
+
+def best_texts(model: SavedModel, prompts: Sequence[str], sampling: Sampling, beams: int = 0) -> Iterator[Written]:
+    """A continuation of each prompt, yielded as it is done: the best that a search with this many beams finds; 0: a
+    sampled one."""
+    if beams:
+        return (beam_search(model, prompt, beams, sampling)[0][0] for prompt in prompts)
+    return write_in_turn(model, prompts, sampling)
 
 
 def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, room: int) -> list[Written]:
@@ -191,7 +209,7 @@ def search(grow: Grow, limits: Sequence[int], rules: Rules) -> list[list[Hypothe
             live[number] = _sort_out(grown, done[number], own, rules)
             if not _goes_on(live[number], done[number], limits[number], rules):
                 del live[number]
-    return [sorted(found, key=rules.rank)[: rules.beams] for found in done]
+    return [sorted(ended, key=rules.rank)[: rules.beams] for ended in done]
 
 
 def _grown(one: Hypothesis, row: int, gains: list[float], words: list[int]) -> list[Hypothesis]:
@@ -249,14 +267,14 @@ def search_translations(
 ) -> list[list[Hypothesis]]:
     """The best translations of each sentence, best first, with `Translator.decode_step`; `state` is the model's state
     before the first word."""
-    there = len(limits)
+    count = len(limits)
 
     def grow(rows: list[int], words: list[int]) -> tuple[Tensor, None]:
-        nonlocal state, there
-        if rows != list(range(there)):
+        nonlocal state, count
+        if rows != list(range(count)):
             state = state.pick(torch.tensor(rows, device=device))
-        there = len(rows)
-        logits_BV, state = step(torch.tensor(words or [START] * there, device=device), state)
+        count = len(rows)
+        logits_BV, state = step(torch.tensor(words or [START] * count, device=device), state)
         gains_BV = torch.log_softmax(logits_BV, dim=1)
         gains_BV[:, [START, UNKNOWN]] = -torch.inf  # never written
         return gains_BV.cpu(), None
@@ -274,17 +292,17 @@ def beam_search(model: SavedModel, prompt: str, beams: int, sampling: Sampling) 
     unfinished ones count too.
     """
     refuse_if(model.info.direction != "forward", "beam search is for left-to-right models")
-    asked = model.tokenizer.encode(prompt)
-    begins = spaced(model.tokenizer, asked, prompt[-1:])
+    ids_of_prompt = model.tokenizer.encode(prompt)
+    begins = spaced(model.tokenizer, ids_of_prompt, prompt[-1:])
 
     def text_of(ids: Sequence[int]) -> str:
         return "".join(text_pieces(model.tokenizer, iter(ids), begins))
 
     def stops(ids: Sequence[int]) -> bool:
-        return any(one and one in text_of(ids) for one in sampling.stop)
+        return any(stop and stop in text_of(ids) for stop in sampling.stop)
 
     rules = Rules(beams, model.tokenizer.end, patient=True, stops=stops)
-    decoder = Decoder(model, [asked])
+    decoder = Decoder(model, [ids_of_prompt])
 
     def grow(rows: list[int], tokens: list[int]) -> tuple[Tensor, Tensor]:
         if tokens:
@@ -296,9 +314,9 @@ def beam_search(model: SavedModel, prompt: str, beams: int, sampling: Sampling) 
         scores = scores.masked_fill(decoder.allowed(logits) == -torch.inf, -torch.inf)
         return scores, torch.log_softmax(logits, dim=-1)
 
-    found = []
-    for one in search(grow, [sampling.max_tokens], rules)[0]:
-        ending: Ending = "stop" if one.stopped else "end" if one.ended else "length"
-        text = "".join(stop_at(iter([text_of(one.ids)]), sampling.stop))
-        found.append((Written(text, one.ids, one.gains, ending), one.score))
-    return found
+    results = []
+    for hypothesis in search(grow, [sampling.max_tokens], rules)[0]:
+        ending: Ending = "stop" if hypothesis.stopped else "end" if hypothesis.ended else "length"
+        text = "".join(stop_at(iter([text_of(hypothesis.ids)]), sampling.stop))
+        results.append((Written(text, hypothesis.ids, hypothesis.gains, ending), hypothesis.score))
+    return results

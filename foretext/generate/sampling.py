@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import codecs
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,14 +37,14 @@ from foretext.text.tokenizers.base import Tokenizer
 def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int | None]:
     """What reads a text and continues it, and how many tokens it can read at once (None: any number). UserError for a
     model that cannot do `what` because it does not predict each token from those before it."""
-    own = None
+    reader = None
     if model.objective is not None:
-        own = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
-    if own is None:
+        reader = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
+    if reader is None:
         need_causal(model, what)
         return model.trunk.eval(), reach_of(model)
     need_trained_head(model, what)
-    return own, None if reads_on(own) else model.model_config.reads
+    return reader, None if reads_on(reader) else model.model_config.reads
 
 
 class Decoder:
@@ -145,6 +145,15 @@ class Sampling:
             check_range("", self, f"at least 0 and below {1 << 63:,}", "seed")
 
 
+def check_beams(beams: int, sampling: Sampling) -> None:
+    """UserError for a number of beams that cannot be, and for options of sampling beside them."""
+    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
+    refuse_if(
+        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
+        "--beams searches for the most likely text and does not sample: leave out the sampling options",
+    )
+
+
 def choose(logits_V: Tensor, sampling: Sampling, generator: torch.Generator) -> int:
     """One token id, drawn from `logits_V`."""
     if sampling.temperature == 0:
@@ -214,6 +223,17 @@ def generate_text(model: SavedModel, prompt: str, sampling: Sampling) -> Iterato
     yield from stop_at(text_pieces(model.tokenizer, generate_ids(model, ids, sampling), begins), sampling.stop)
 
 
+def text_around(model: SavedModel, prompt: str, sampling: Sampling) -> Iterator[str]:
+    """The prompt and its continuation in the order of the text, piece by piece. A prompt that cannot be continued fails
+    before anything is given out."""
+    pieces = generate_text(model, prompt, sampling)
+    first = next(pieces, "")
+    yield from (prompt, first) if model.info.direction == "forward" else (first,)
+    yield from pieces
+    if model.info.direction == "backward":
+        yield prompt
+
+
 def spaced(tokenizer: Tokenizer, before: Sequence[int], neighbour: str) -> bool:
     """Whether a space belongs after `before`; `neighbour` is the prompt's nearest character."""
     return bool(before) and tokenizer.ends_word(before[-1]) and bool(neighbour) and not neighbour.isspace()
@@ -242,10 +262,10 @@ def stop_at(pieces: Iterator[str], stops: Sequence[str]) -> Iterator[str]:
     held = ""
     for piece in pieces:
         held += piece
-        found = [held.index(stop) for stop in stops if stop in held]
-        if found:
-            if held[: min(found)]:
-                yield held[: min(found)]
+        places = [held.index(stop) for stop in stops if stop in held]
+        if places:
+            if held[: min(places)]:
+                yield held[: min(places)]
             return
         keep = max((_overlap(held, stop) for stop in stops), default=0)
         if len(held) > keep:

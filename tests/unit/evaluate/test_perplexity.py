@@ -18,7 +18,7 @@ from tolerance import close, terms_of
 
 from foretext.api import LanguageModel
 from foretext.batch import Batch
-from foretext.cli.evaluate import show_perplexity
+from foretext.cli.output import show_perplexity
 from foretext.evaluate.features import text_vectors
 from foretext.evaluate.perplexity import Perplexity, perplexity, windows_of
 from foretext.runs.model import SavedModel
@@ -154,7 +154,7 @@ def test_no_text_is_refused(model: SavedModel, texts: list[str]) -> None:
 
 
 def shown(model: SavedModel, texts: list[str], capsys: pytest.CaptureFixture[str], as_json: bool) -> tuple[str, str]:
-    show_perplexity(LanguageModel(model, Path()), texts, None, as_json)
+    show_perplexity(LanguageModel(model, Path()).perplexity(texts), as_json)
     said = capsys.readouterr()
     return said.out, said.err
 

@@ -20,10 +20,11 @@ def attention(
     ] = None,
 ) -> None:
     """Write a page that shows where each token attends, by layer and head (cove: each word of the translation)."""
-    from foretext.api import load
     from foretext.evaluate.attention_page import attention_page
+    from foretext.runs.model import load_model
 
     check_output(out)
     given = None if target is None else text_argument(target, "--target")
-    write_whole(out, attention_page(load(run).model, text_argument(text, "the text"), given).encode("utf-8"))
+    page = attention_page(load_model(run), text_argument(text, "the text"), given)
+    write_whole(out, page.encode("utf-8"))
     typer.echo(f"the page is {out}; open it in a browser", err=True)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +13,6 @@ from foretext.cli.input import Json, lines_of, reading_model, standard_input, te
 from foretext.errors import refuse, refuse_if
 
 if TYPE_CHECKING:
-    from foretext.generate.many import Written
     from foretext.generate.sampling import Sampling
     from foretext.runs.model import SavedModel
 
@@ -53,11 +49,11 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Write text with a pre-trained model."""
-    from foretext.generate.sampling import Sampling
+    from foretext.generate.sampling import Sampling, check_beams, generate_text, text_around
 
     stops = tuple(text_argument(one, "--stop") for one in stop or ())
     sampling = Sampling(max_tokens, temperature, top_k, top_p, seed, stops, repetition_penalty)
-    _check_beams(beams, sampling)
+    check_beams(beams, sampling)
     refuse_if(prompts is not None and prompt, "give either --prompt or --prompts, not both")
     if prompts is None:
         refuse({"--errors": errors}, "applies to --prompts only; leave it out")
@@ -68,13 +64,22 @@ def generate(
     if prompts is not None:
         lines = [line for line in lines_of(prompts, errors or "strict") if line.strip()]
         refuse_if(not lines, f"{prompts}: no prompts; write one per line")
-        for line, written in zip(lines, _best(model, lines, sampling, beams)):
-            typer.echo(_json(model, line, written, log_probabilities))
-    elif beams or log_probabilities:
-        (written,) = _best(model, [prompt], sampling, beams)
-        typer.echo(_json(model, prompt, written, log_probabilities) if as_json else prompt + written.text)
+        _show_records(model, lines, sampling, beams, log_probabilities)
+    elif as_json and (beams or log_probabilities):
+        _show_records(model, [prompt], sampling, beams, log_probabilities)
+    elif as_json:
+        text = "".join(generate_text(model, prompt, sampling))
+        typer.echo(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False))
+    elif beams:
+        from foretext.generate.many import best_texts
+
+        (written,) = best_texts(model, [prompt], sampling, beams)
+        typer.echo(prompt + written.text)
     else:
-        _stream(model, prompt, sampling, as_json)
+        for piece in text_around(model, prompt, sampling):
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
 
 
 def _given(prompt: str) -> str:
@@ -83,45 +88,12 @@ def _given(prompt: str) -> str:
     return text_argument(prompt, "--prompt", "pass it on standard input (--prompt -)")
 
 
-def _check_beams(beams: int, sampling: Sampling) -> None:
-    refuse_if(beams < 0, f"--beams must be 0 (sampling) or more, not {beams}")
-    refuse_if(
-        beams and sampling != replace(sampling, temperature=1.0, top_k=0, top_p=1.0, seed=None),
-        "--beams searches for the most likely text and does not sample: leave out the sampling options",
-    )
+def _show_records(
+    model: SavedModel, prompts: list[str], sampling: Sampling, beams: int, log_probabilities: bool
+) -> None:
+    """Each result as soon as it is ready, as a line of JSON."""
+    from foretext.generate.many import best_texts
 
-
-def _stream(model: SavedModel, prompt: str, sampling: Sampling, as_json: bool) -> None:
-    from foretext.generate.sampling import generate_text
-
-    pieces = generate_text(model, prompt, sampling)
-    if as_json:
-        typer.echo(json.dumps({"prompt": prompt, "text": "".join(pieces)}, ensure_ascii=False))
-        return
-    first = next(pieces, "")  # a prompt that cannot be continued fails here, before anything is shown
-    if model.info.direction == "forward":
-        sys.stdout.write(prompt)
-    for piece in itertools.chain([first], pieces):
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write(prompt + "\n" if model.info.direction == "backward" else "\n")
-
-
-def _best(model: SavedModel, prompts: list[str], sampling: Sampling, beams: int) -> Iterator[Written]:
-    """One prompt after the other, so that each result is shown as soon as it is ready."""
-    from foretext.generate.many import beam_search, write_in_turn
-
-    if beams:
-        return (beam_search(model, one, beams, sampling)[0][0] for one in prompts)
-    return write_in_turn(model, prompts, sampling)
-
-
-def _json(model: SavedModel, prompt: str, written: Written, log_probabilities: bool) -> str:
-    record: dict[str, object] = {"prompt": prompt, "text": written.text, "ending": written.ending}
-    if log_probabilities:
-        pieces = [model.tokenizer.piece(number) for number in written.ids]
-        record["tokens"] = [
-            {"id": number, "piece": piece, "log_probability": value}
-            for number, piece, value in zip(written.ids, pieces, written.log_probabilities)
-        ]
-    return json.dumps(record, ensure_ascii=False)
+    tokenizer = model.tokenizer if log_probabilities else None
+    for prompt, written in zip(prompts, best_texts(model, prompts, sampling, beams)):
+        typer.echo(json.dumps(written.record(prompt, tokenizer), ensure_ascii=False))

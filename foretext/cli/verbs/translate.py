@@ -39,43 +39,42 @@ def translate(
         not any(line.strip() for line in lines),
         "nothing to translate: give a file or a text, or write lines to standard input",
     )
-    model, told = language_model(run), progress("translating")
+    model, show_progress = language_model(run), progress("translating")
     if show_attention:
-        looked = model.translation_attention(lines, None, beams, told)
-        found = [json.dumps(one.to_dict(), ensure_ascii=False) if as_json else _looks(one) for one in looked]
+        attention = model.translation_attention(lines, None, beams, show_progress)
+        shown = [json.dumps(of.to_dict(), ensure_ascii=False) if as_json else _looks(of) for of in attention]
     else:
-        found = model.translate(lines, beams, told)
+        shown = model.translate(lines, beams, show_progress)
         if as_json:
-            found = [
-                json.dumps({"text": text, "translation": line}, ensure_ascii=False) for text, line in zip(lines, found)
-            ]
-    written = "".join(f"{line}\n" for line in found)
+            records = [{"text": line, "translation": translation} for line, translation in zip(lines, shown)]
+            shown = [json.dumps(record, ensure_ascii=False) for record in records]
+    written = "".join(f"{line}\n" for line in shown)
     if out is None:
         typer.echo(written, nl=False)
         return
     write_whole(out, written.encode("utf-8"))
-    typer.echo(f"{counted(len(found), 'translation')} in {out}", err=True)
+    typer.echo(f"{counted(len(shown), 'translation')} in {out}", err=True)
 
 
-def _looks(found: TranslationAttention) -> str:
+def _looks(attention: TranslationAttention) -> str:
     """A translation, and for each of its words the source word with the most attention. If the source has that word
     several times, its position is given too."""
     from rich.cells import cell_len
 
     names = [
-        f"{visible(word)}({place})" if found.source.count(word) > 1 else visible(word)
-        for place, word in enumerate(found.source, 1)
+        f"{visible(word)}({place})" if attention.source.count(word) > 1 else visible(word)
+        for place, word in enumerate(attention.source, 1)
     ]
     wide = max(map(cell_len, names), default=0)
-    words = [visible(word) for word in found.target]
+    words = [visible(word) for word in attention.target]
     first = max(map(cell_len, words), default=0)
-    lines = [found.translation]
+    lines = [attention.translation]
     for row, word in enumerate(words):
-        most = ((names[place], weight) for place, weight in found.most(row))
+        most = ((names[place], weight) for place, weight in attention.most(row))
         seen = (f"{name}{' ' * (wide - cell_len(name))} {weight:.2f}" for name, weight in most)
         lines.append(f"  {word}{' ' * (first - cell_len(word))}  {'  '.join(seen)}")
-    if found.unknown:
-        lines.append(f"  not in the vocabulary: {', '.join(map(visible, found.unknown))}")
+    if attention.unknown:
+        lines.append(f"  not in the vocabulary: {', '.join(map(visible, attention.unknown))}")
     return "\n".join([*lines, ""] if words else lines)
 
 
@@ -88,10 +87,10 @@ def _sentences(given: str, errors: str) -> list[str]:
     path = Path(text)
     looks_like_one = len(text.split()) == 1 and ("/" in text or "." in text.strip(".!?…"))
     try:
-        there = path.is_file() or (looks_like_one and path.exists())  # a word may also be the name of a folder
+        exists = path.is_file() or (looks_like_one and path.exists())  # a word may also be the name of a folder
     except OSError:  # too long for a file name
-        there = False
-    refuse_if(not there and looks_like_one, f"{text}: no such file; check the path")
-    if not there:
+        exists = False
+    refuse_if(not exists and looks_like_one, f"{text}: no such file; check the path")
+    if not exists:
         return [text.replace("\n", " ")]
     return lines_of(path, errors)

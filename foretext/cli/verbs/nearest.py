@@ -21,17 +21,17 @@ def nearest(
     as_json: Json = False,
 ) -> None:
     """Show the words whose vectors are nearest to a word's, with cosines."""
-    asked = [text_argument(word, "WORD") for word in words]
+    given = [text_argument(word, "WORD") for word in words]
     away = [text_argument(word, "--minus") for word in minus or ()]
     model = language_model(run)
-    groups = [asked] if away else [[word] for word in asked]
-    found = [(group, model.nearest(group, n, minus=away)) for group in groups]
+    groups = [given] if away else [[word] for word in given]
+    results = [(group, model.nearest(group, n, minus=away)) for group in groups]
     lines = [
         line
-        for group, near in found
+        for group, near in results
         for line in (
             " + ".join(group) + "".join(f" - {word}" for word in away),
             *(f"  {cosine:7.4f}  {visible(word)}" for word, cosine in near),
         )
     ]
-    show(as_json, [{"words": group, "minus": away, "nearest": dict(near)} for group, near in found], lines)
+    show(as_json, [{"words": group, "minus": away, "nearest": dict(near)} for group, near in results], lines)

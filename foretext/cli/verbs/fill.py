@@ -20,11 +20,14 @@ def fill(
     as_json: Json = False,
 ) -> None:
     """Show what a masked model predicts for each blank of a text, with probabilities."""
-    found = language_model(run).fill(text_argument(text, "TEXT"), top)
+    filled = language_model(run).fill(text_argument(text, "TEXT"), top)
     lines = [
         line
-        for number, blank in enumerate(found.blanks, 1)
-        for line in (f"blank {number}", *(f"  {one.probability:7.4f}  {visible(one.piece)}" for one in blank))
+        for number, blank in enumerate(filled.blanks, 1)
+        for line in (
+            f"blank {number}",
+            *(f"  {candidate.probability:7.4f}  {visible(candidate.piece)}" for candidate in blank),
+        )
     ]
-    record = {"text": found.text, "blanks": [[asdict(one) for one in blank] for blank in found.blanks]}
-    show(as_json, record, [*lines, found.text])
+    record = {"text": filled.text, "blanks": [[asdict(candidate) for candidate in blank] for blank in filled.blanks]}
+    show(as_json, record, [*lines, filled.text])

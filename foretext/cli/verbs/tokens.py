@@ -24,9 +24,9 @@ def tokens(
     from foretext.runs.directory import RunDirectory
     from foretext.runs.inspection import sequences_of
 
-    found = sequences_of(RunDirectory(run), [text_argument(part, "TEXT") for part in text])
-    record = [[{"id": id, "piece": piece} for id, piece in sequence] for sequence in found]
-    show(as_json, record, map(aligned_pieces, found))
+    sequences = sequences_of(RunDirectory(run), [text_argument(part, "TEXT") for part in text])
+    record = [[{"id": id, "piece": piece} for id, piece in sequence] for sequence in sequences]
+    show(as_json, record, map(aligned_pieces, sequences))
 
 
 def aligned_pieces(sequence: Pieces, width: int = 100) -> str:

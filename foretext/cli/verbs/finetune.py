@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,9 +26,12 @@ from foretext.cli.input import (
     read_texts,
     unlabelled_lines,
 )
-from foretext.cli.output import show_baselines, show_optimism, show_scores, watched
+from foretext.cli.output import Terminal, show_baselines, show_optimism, show_scores, watched
 from foretext.errors import UserError
 from foretext.plan import NO_TEXT, VIEWS_ALONE, views_named
+
+if TYPE_CHECKING:
+    from foretext.train.finetuning.finetune import Finetuned
 
 
 def finetune(
@@ -127,7 +130,7 @@ def finetune(
     format = layout_name(format)
     if system is not None and file is None:  # the only argument is the file
         run, file = None, run
-    kind, file = _asked(run, file, system, task, format, resume)
+    kind, file = _task_and_rows(run, file, system, task, format, resume)
     if text_column is not None and not (text or unlabelled):
         raise UserError("--text-column needs tables given with --text or --unlabelled; leave it out")
     own_column = text_column if text else None
@@ -162,19 +165,25 @@ def finetune(
     from foretext.train.finetuning.finetune import finetune as train
 
     with watched() as (terminal, stopper):
-        made = train(request, terminal, stopper)
-    scores = made.scores(terminal) if as_json else made.validated
-    if scores is not None:
-        made = made.with_rivals()  # outside `watched`: the run is complete, so a signal may end this at once
-        rivals = {rival.name: {rival.metric: rival.value} for rival in made.rivals}
-        beside = {"of": made.how, "epochs_compared": made.compared, "baselines": rivals}
-        show_scores(scores, as_json, f"{made.how}:\n", beside)
-        if not as_json:
-            show_optimism(made.compared)
-            show_baselines(scores, made.rivals)
-    elif as_json:
-        typer.echo("null")
+        trained = train(request, terminal, stopper)
+    _show(trained, terminal, as_json)  # outside `watched`: the run is complete, so a signal may end this at once
     terminal.note(f"the model is in {out}; next: foretext predict {out} {family_of(kind).next_step}")
+
+
+def _show(trained: Finetuned, terminal: Terminal, as_json: bool) -> None:
+    """The scores on the rows held out, beside those of the cheap baselines."""
+    scores = trained.scores(terminal) if as_json else trained.validated
+    if scores is None:
+        if as_json:
+            typer.echo("null")
+        return
+    trained = trained.with_rivals()
+    rivals = {rival.name: {rival.metric: rival.value} for rival in trained.rivals}
+    beside = {"of": trained.how, "epochs_compared": trained.compared, "baselines": rivals}
+    show_scores(scores, as_json, f"{trained.how}:\n", beside)
+    if not as_json:
+        show_optimism(trained.compared)
+        show_baselines(scores, trained.rivals)
 
 
 def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, errors: str) -> list[str]:
@@ -184,7 +193,7 @@ def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, er
     return unlabelled_lines(files, errors) if sentences else read_texts(files, column, "auto", errors)
 
 
-def _asked(
+def _task_and_rows(
     run: Path | None, file: Path | None, system: str | None, task: str | None, format: str | None, resume: bool
 ) -> tuple[str, Path]:
     """The task and the file of rows; UserError if something required is missing."""
