@@ -259,4 +259,5 @@ WORD2VEC = System(
     causal=False,
     objective_config=VectorSettings,
     learn=VectorLearner,
+    learns_words=True,
 )
