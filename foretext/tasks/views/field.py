@@ -1,12 +1,12 @@
-"""What heads over views of words share, whether they choose tags (`chain.py`) or a span (`spans.py`). The scores of
-words are linear in all blocks, and a structure computes the likelihood of the labels from them.
+"""What heads over views of words share, whether they choose tags (`words/chain.py`) or a span (`answers/spans.py`). The
+scores of words are linear in all blocks, and a structure computes the likelihood of the labels from them.
 
     loss = Σ_texts −log p(labels | bias + Σ_v X_v W_v, extra) + |W, extra|²/(2·strength)
 
 Learned in this order: the views, how strongly the head is regularised (by cross-validation over texts), and the
 weights. Unlike for rows, it is not learned how much each block counts: the evidence from some hundred words
-(`relevance.py`) says little about rare features, which are most features of a language. So the views give their blocks
-on one scale. The loss is convex, so L-BFGS finds the one minimum, and the seed affects only the folds.
+(`rows/relevance.py`) says little about rare features, which are most features of a language. So the views give their
+blocks on one scale. The loss is convex, so L-BFGS finds the one minimum, and the seed affects only the folds.
 """
 
 from __future__ import annotations

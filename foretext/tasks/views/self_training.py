@@ -3,8 +3,8 @@
 1. The teacher, the head over the views, is trained on the labelled rows and scores the texts.
 2. Its logits are shifted so that the classes have the same shares over all texts as among the labelled rows
    (distribution alignment): otherwise a teacher of a hundred rows would give most texts of a new kind one class.
-3. The most confident texts of each class, a share of `KEPT`, train the student (`taught.py`); the labelled rows are
-   a tenth of its training weight.
+3. The most confident texts of each class, a share of `KEPT`, train the student (`rows/taught.py`); the labelled
+   rows are a tenth of its training weight.
 4. The student's logits are one more view for the head, whose weight is learned like every view's.
 
 The student was trained on the rows that the head is fitted on, so the head would trust it far too much. So the head is
