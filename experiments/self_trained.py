@@ -17,8 +17,8 @@ import scipy.sparse as sp
 import foretext as ft
 from foretext.tasks.files.rows import Row
 from foretext.tasks.views.base import Block, Units, units_of
-from foretext.tasks.views.ngrams import NGrams
-from foretext.tasks.views.text_knowledge import LatentSemantics, Vectors
+from foretext.tasks.views.rows.ngrams import NGrams
+from foretext.tasks.views.rows.text_knowledge import LatentSemantics, Vectors
 from foretext.text.corpus.readers import ReadOptions, all_documents, find_files
 
 STRENGTH = 7.0

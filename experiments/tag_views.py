@@ -38,7 +38,7 @@ from foretext.api import load_language_model
 from foretext.tasks.files.conll import TaggedSentence, read_conll
 from foretext.tasks.scores.tag_metrics import score_tags, to_iob2
 from foretext.tasks.views.base import unit_rows
-from foretext.tasks.views.words import PAIRS, PLACES, grouped, shape_of
+from foretext.tasks.views.words.word_views import PAIRS, PLACES, grouped, shape_of
 
 DRAWS = {"few": 3, "all": 1}
 VIEWS = {"views": ("ngrams", "vectors"), "-vectors": ("ngrams",), "views+elmo": ("ngrams", "vectors", "states")}

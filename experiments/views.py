@@ -38,8 +38,8 @@ from experiments.self_trained import Text, self_trained, unlabelled
 from foretext.api import load_language_model
 from foretext.tasks.files.rows import Row
 from foretext.tasks.views.base import Block, units_of
-from foretext.tasks.views.ngrams import NGrams
-from foretext.tasks.views.text_knowledge import LatentSemantics, Vectors
+from foretext.tasks.views.rows.ngrams import NGrams
+from foretext.tasks.views.rows.text_knowledge import LatentSemantics, Vectors
 
 TASKS = imdb_transfer.TASKS | {"chnsenticorp": chnsenticorp.TASK}
 STRENGTH = 7.0

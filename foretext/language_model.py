@@ -42,8 +42,8 @@ from foretext.tasks.family import Progress, layout_name
 from foretext.tasks.files.rows import kind_of
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
+from foretext.train.finetuning.finetune_knowledge import with_vectors_beside
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
-from foretext.train.finetuning.finetune_vectors import with_vectors_beside
 
 
 class LanguageModel(GivesVectors):

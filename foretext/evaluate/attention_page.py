@@ -20,6 +20,7 @@ from foretext.errors import refuse_if
 from foretext.evaluate.translation import translation_attention
 from foretext.runs.model import SavedModel
 from foretext.runs.reading import Reading, read_as, told_apart
+from foretext.tasks.family import family_of
 
 MOST_TOKENS = 128  # a larger picture would be unreadable, and the page grows with the square
 
@@ -83,7 +84,7 @@ def _sequence(model: SavedModel, text: str) -> Reading:
     ids = model.tokenizer.encode(text)
     if model.task is not None and model.task.pools:
         refuse_if(
-            model.task.kind not in ("classification", "regression"),
+            model.task.kind not in family_of(model.task.kind).single_texts,
             f"the task of this run, {model.task.kind}, reads several texts, but the page shows models of a single text",
         )
         frame = model.layout.frame(ids)

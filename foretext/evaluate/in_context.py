@@ -47,12 +47,14 @@ from typing import TypeVar
 from foretext.errors import UserError, counted, refuse_if
 from foretext.evaluate.likelihood import Likelihood, Progress, Query, channel_query, query_of, score_queries
 from foretext.runs.model import SavedModel
+from foretext.tasks.family import KINDS, family_of
 from foretext.tasks.files.format_readers import COPA_QUESTIONS
 from foretext.tasks.files.rows import TEXT_FIELDS, Row
 
 NORMALISATIONS = ("sum", "per token", "per byte", "unbiased")
 CHANNEL = ("sum", "channel")  # the scores of a right-to-left model, and the tasks that it can do:
-FROM_THE_RIGHT = ("classification", "entailment", "similarity", "choice", "acceptability", "winograd")
+_OF_TASKS = {kind: text for kind in KINDS if (text := family_of(kind).prompts.get(kind))}
+FROM_THE_RIGHT = (*_OF_TASKS, "acceptability", "winograd")
 ALONE = "Answer:"
 Known = TypeVar("Known")
 
@@ -206,15 +208,8 @@ def _alone(model: SavedModel, prompts: Sequence[Prompt]) -> dict[str, float]:
 
 
 BETWEEN = "\n\n"
-ANSWER = {"choice": "choice", "last-word": "word"}  # the answer's field; otherwise label
 FIELDS = {**TEXT_FIELDS, "last-word": ("text",)}
-DEFAULTS = {
-    "classification": "Text: {text}\nLabel: {label}",
-    "entailment": "Premise: {premise}\nHypothesis: {hypothesis}\nLabel: {label}",
-    "similarity": "First: {text1}\nSecond: {text2}\nLabel: {label}",
-    "choice": "{context} {choice}",
-    "last-word": "{text} {word}",
-}
+DEFAULTS = _OF_TASKS | {"last-word": "{text} {word}"}
 COPA_WORDS = {"cause": "because", "effect": "so"}
 _FIELD = re.compile(r"\{([a-z0-9]+)\}")
 _LAST_WORD = re.compile(r"^(.*\S)\s+(\S+)\s*$", re.DOTALL)
@@ -251,7 +246,7 @@ class Template:
     ) -> None:
         self.kind, self.labels = kind, tuple(labels)
         self.text = DEFAULTS[kind] if text is None else text.replace("\\n", "\n")
-        answer = ANSWER.get(kind, "label")
+        answer = _FIELD.findall(DEFAULTS[kind])[-1]
         fields = _FIELD.findall(self.text)
         allowed = (*FIELDS[kind], answer)
         for field in fields:
@@ -284,8 +279,8 @@ class Template:
             if words is None:
                 raise UserError(f"{row.where}: fewer than two words; the last word is predicted from the others")
             texts, answers, right = (words[1],), [words[2]], 0
-        elif self.kind == "choice":
-            context, *answers = row.texts if self.text != DEFAULTS["choice"] else _joined(row.texts)
+        elif len(row.texts) > len(FIELDS[self.kind]):  # the others are its own answers
+            context, *answers = row.texts if self.text != DEFAULTS[self.kind] else _joined(row.texts)
             texts = (context,)
         elif right is not None:
             right = self.labels.index(str(right))

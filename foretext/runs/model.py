@@ -106,16 +106,10 @@ class SavedModel:
     @property
     def decoder(self) -> TaskHead:
         """What turns scores into predictions: the head, or for views of words what chooses tags or spans."""
-        if self.views is not None and self.views.lengths is not None:
-            from foretext.tasks.views.spans import SpanReader
-
-            task = self.task_config
-            return cast("TaskHead", SpanReader(self.views.lengths, task.unanswerable, task.metric == "exact_match"))
-        if self.views is None or self.views.chain is None:
+        if self.views is None:
             return self.head
-        from foretext.tasks.views.chain import tagger
-
-        return cast("TaskHead", tagger(self.views.chain, self.task_config.labels))
+        config = self.task_config
+        return family_of(config.kind).view_task().decoder(self.views, config) or self.head
 
     @property
     def finetuned(self) -> FinetuneConfig:

@@ -5,7 +5,7 @@ texts and for words, and a run's word vectors.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ from foretext.errors import UserError, refuse_if
 from foretext.runs.model import SavedModel, encode, load_model, reach_of
 from foretext.runs.report import Reporter
 from foretext.tasks.files.conll import TaggedSentence
-from foretext.tasks.views.base import Units, word_units
 from foretext.text.tokenizers.base import encode_texts
 from foretext.text.words.vectors import WordVectors
 
@@ -119,13 +118,6 @@ def _windows(model: SavedModel, texts: Sequence[str]) -> tuple[list[Reading], li
 # -- words -------------------------------------------------------------------------------------------------------------
 
 
-def sentence_units(
-    model: SavedModel, rows: Sequence[TaggedSentence], states: bool, progress: Progress | None = None
-) -> Units:
-    units = word_units([row.words for row in rows])
-    return replace(units, states=word_states(model, rows, progress)) if states else units
-
-
 @torch.no_grad()
 def word_states(
     model: SavedModel, rows: Sequence[TaggedSentence], progress: Progress | None = None
@@ -137,17 +129,17 @@ def word_states(
     top, widths = model.model_config.layers, model.model_config.layer_widths
     layers = sorted({0, (top + 1) // 2, top})
     firsts = np.cumsum([0, *(len(row.words) for row in rows)])
-    found = tuple(np.zeros((int(firsts[-1]), widths[layer]), dtype=np.float32) for layer in layers)
+    tables = tuple(np.zeros((int(firsts[-1]), widths[layer]), dtype=np.float32) for layer in layers)
     trunk = model.trunk.eval()
     for group in length_batches([example.tokens for example in encoded.examples], progress=progress):
         examples = [encoded.examples[number] for number in group]
         states = trunk(model.head.make(examples).to(model.device), keep_layers=True).layers
-        for layer, own in zip(layers, found):
-            table = states[layer].float().cpu().numpy()
+        for layer, table in zip(layers, tables):
+            of_batch = states[layer].float().cpu().numpy()
             for row, number in enumerate(group):
                 window = encoded.windows[number]
-                own[firsts[window.sentence] + np.array(window.words)] = table[row, list(window.places)]
-    return found
+                table[firsts[window.sentence] + np.array(window.words)] = of_batch[row, list(window.places)]
+    return tables
 
 
 def given_vectors(path: str | Path) -> str | Path | WordVectors:
@@ -161,11 +153,11 @@ def given_vectors(path: str | Path) -> str | Path | WordVectors:
 def words_of(model: SavedModel, where: str) -> tuple[list[str], np.ndarray]:
     """The words with their own vectors, most frequent first, and the vectors [words, width]. UserError if a word's
     vector depends on its text."""
-    found = None if model.objective is None else model.objective.word_rows(model.trunk)
-    if found is None:
+    rows = None if model.objective is None else model.objective.word_rows(model.trunk)
+    if rows is None:
         raise UserError(
             f"{where} is a run of {model.system.name}, whose word vectors depend on the text (foretext features): this "
             "needs a run of pretrain --system word2vec"
         )
-    ids, matrix = found
+    ids, matrix = rows
     return [model.tokenizer.piece(id) for id in ids.tolist()], matrix

@@ -14,7 +14,7 @@ from foretext.nn.trunk import ModelConfig
 from foretext.objectives.base import ObjectiveConfig
 from foretext.plan import TUNED, ConcatPoolingConfig, TransferPlan, ViewsConfig
 from foretext.runs.directory import RunDirectory
-from foretext.systems import system_named
+from foretext.systems import DEFAULT, system_named
 from foretext.systems.base import StartConfig, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.family import KINDS, TaskConfig
 
@@ -32,7 +32,7 @@ class RunConfig:
     """[run]: what this directory holds."""
 
     kind: Literal["pretrain", "finetune"] = "pretrain"
-    system: str = "gpt"
+    system: str = DEFAULT
     size: str = "tiny"
     direction: Literal["forward", "backward"] = "forward"
     seed: int = 0

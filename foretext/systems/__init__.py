@@ -37,6 +37,8 @@ SYSTEMS: dict[str, System] = {
     "xlnet": XLNET,
 }
 
+DEFAULT = GPT.name  # without --system
+
 
 def system_named(name: str) -> System:
     if name == VIEWS_ALONE:
@@ -49,6 +51,11 @@ def system_named(name: str) -> System:
         hint = f", and under finetune {VIEWS_ALONE}" + (f"; did you mean {near}?" if near else "")
         raise UserError(f"there is no system {name!r} (there are: {', '.join(SYSTEMS)}){hint}")
     return SYSTEMS[name]
+
+
+def word_system() -> System:
+    """The system that learns vectors of whole words, for views and beside a language model."""
+    return next(system for system in SYSTEMS.values() if system.learns_words)
 
 
 def size_named(system: System, name: str) -> Size:

@@ -147,6 +147,8 @@ class System:
     vocabulary: tuple[str, ...] = ()  # special tokens of its vocabulary, whatever the kind
     # how weights are learned, see `Learner`; None: by gradients in the loop
     learn: Callable[..., Learner] | None = None
+    # whether it learns vectors of whole words, which views read and which stand beside a language model
+    learns_words: bool = False
     # (FLOP/s, minutes) → the size to train on this machine; None: the default size is `tiny`
     size_for: Callable[[float, float], str] | None = None
     # prefixes of weights with one row per piece; empty: it cannot change its vocabulary

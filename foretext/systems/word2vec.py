@@ -262,4 +262,5 @@ WORD2VEC = System(
     causal=False,
     objective_config=VectorSettings,
     learn=VectorLearner,
+    learns_words=True,
 )

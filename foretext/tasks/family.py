@@ -9,10 +9,11 @@ finds the family of a kind. In the order of a run:
     check, hold_out, learned, metrics           what training needs to know of its rows
     head, encode                                the module on top of a trunk; rows → examples of token ids
     settle, predictions, score, loss, merit     scores of the examples → predictions for the rows, and their quality
+    view_task, whole, scored                    the same for a head over views, which reads rows without tokens
     values, probabilities, form, output         predictions as Python data, as a file
 
 A long sentence or passage gives several examples, its windows. Training counts examples, everything else counts rows.
-Nothing here loads torch before `head` or `encode` is called, so that a mistake in a file is found at once.
+Nothing here loads torch before `head`, `encode` or `view_task` is called, so that a mistake in a file is found at once.
 
 A fine-tuned run reads further files as it read the training file, unless the user or the file says otherwise.
 
@@ -28,7 +29,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -42,7 +43,7 @@ from foretext.tasks.files.rows import KINDS as ROW_KINDS
 from foretext.tasks.files.rows import has_own_names, read_task_table, text_fields
 from foretext.tasks.labelled import Split
 from foretext.tasks.layouts.base import Layout
-from foretext.tasks.scores.metrics import Scores, merit
+from foretext.tasks.scores.metrics import Scores, merit, with_interval
 from foretext.text.corpus.tables import Table, table_header
 from foretext.text.tokenizers.base import Tokenizer
 
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from foretext.tasks.heads.recurrent_models import RecurrentRows, RecurrentTagging
     from foretext.tasks.heads.supervised import SupervisedTask
     from foretext.tasks.heads.token_tasks import SpanTask, TaggingTask
+    from foretext.tasks.views.viewed import ViewTask
 
     # An objective with a `kind` and a `head`.
     TaskHead = SupervisedTask | TaggingTask | SpanTask | RecurrentRows | RecurrentTagging
@@ -66,6 +68,10 @@ _LABELS = ("label", "score")
 
 Note = Callable[[str], None]  # gets a note for the user
 Progress = Callable[[int, int], None]  # gets how much is done, and the total
+
+
+def silent(text: str) -> None:
+    """The `Note` of those who do not want any."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +169,11 @@ class Family(Protocol):
     fits_head: bool = False  # whether the head can be fitted to the states before training (transfer.head=probe)
     averages: bool = False  # whether predictions of several models can be averaged (--with)
     views: tuple[str, ...] = ()  # the views that one head can read for its rows (--views)
+    views_alone: bool = False  # whether views do without a trunk (--system views, or a run of word vectors beside it)
+    learn_from_text: tuple[str, ...] = ()  # the kinds whose views can learn from unlabelled text (--unlabelled)
+    single_texts: tuple[str, ...] = ()  # the kinds whose rows can be one text
+    # How a row asks for its answer in a prompt, by kind; the last field is the answer. Other kinds cannot be prompted.
+    prompts: Mapping[str, str] = {}
     next_step: str  # example arguments for `foretext predict RUN`
 
     # -- rows
@@ -221,6 +232,9 @@ class Family(Protocol):
     ) -> Encoded:
         """Examples, with labels if `labelled`. `note` gets what had to be cut or could not be read."""
 
+    def view_task(self) -> ViewTask:
+        """What the family says of views."""
+
     def whole(self, rows: Sequence[Any], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
         """Rows for views, without tokens; with labels if `labelled` and the family asks for them."""
         return Encoded(rows, [])
@@ -248,6 +262,15 @@ class Family(Protocol):
         raise AssertionError("predictions of this task cannot be averaged")
 
     def score(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores: ...
+
+    def scored(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> Scores:
+        """The metrics on labelled rows, with an interval."""
+        return self.with_interval(encoded.rows, self.predictions(encoded, scores, config, head), config)
+
+    def with_interval(self, rows: Sequence[Any], predictions: Predictions, config: TaskConfig) -> Scores:
+        """The metrics of these predictions, with an interval."""
+        score = functools.partial(self.score, config=config)
+        return with_interval(score(rows, predictions), rows, predictions, score)
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         """The mean loss of the labels."""
@@ -308,17 +331,17 @@ def read_as_trained(path: Path, reading: Reading) -> tuple[Table, dict[str, str]
     if trained is None:
         return table(layout_name(reading.format), reading.columns), reading.columns
     if trained.format is None or has_own_names(table_header(path), reading.kind, trained.texts):
-        found = table(None)
-        return found, remembered_names(found, reading)
+        by_header = table(None)
+        return by_header, remembered_names(by_header, reading)
     try:
         return table(trained.format), None
     except UserError as error:
         if not path.exists():
             raise
-        own = text_fields(reading.kind, trained.texts)
-        naming = ",".join(f"{field}=…" for field in own)
+        fields = text_fields(reading.kind, trained.texts)
+        naming = ",".join(f"{field}=…" for field in fields)
         raise UserError(
-            f"{path}: it has no header with {', '.join(own)}, and cannot be read as {trained.format}, as in the "
+            f"{path}: it has no header with {', '.join(fields)}, and cannot be read as {trained.format}, as in the "
             f'fine-tuning ({error}); name its columns by --columns "{naming}", or another layout by --format',
             error.code,
         ) from None

@@ -7,7 +7,7 @@ import json
 import math
 import statistics
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +46,7 @@ from foretext.text.tokenizers.base import encode_texts
 if TYPE_CHECKING:
     from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
+    from foretext.tasks.views.viewed import ViewTask
 
 _FIELDS = {
     "entailment": "--text PREMISE --text HYPOTHESIS",
@@ -68,6 +69,15 @@ _CLASSLESS = ("regression", "choice")  # kinds whose labels are not class names
 class RowFamily(Family):
     fits_head = True
     views = VIEWS
+    views_alone = True
+    learn_from_text = ("classification",)
+    single_texts = ("classification", "regression")
+    prompts: Mapping[str, str] = {
+        "classification": "Text: {text}\nLabel: {label}",
+        "entailment": "Premise: {premise}\nHypothesis: {hypothesis}\nLabel: {label}",
+        "similarity": "First: {text1}\nSecond: {text2}\nLabel: {label}",
+        "choice": "{context} {choice}",
+    }
     averages = True
     next_step = "new.csv --out predictions.csv"
 
@@ -197,6 +207,11 @@ class RowFamily(Family):
             )
         return Encoded(rows, examples)
 
+    def view_task(self) -> ViewTask:
+        from foretext.tasks.views.rows.viewed_rows import ViewedRows
+
+        return ViewedRows()
+
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
         config, tokenizer = encoding.config, encoding.tokenizer
         known = config.texts if config.texts in (1, 2) else 0
@@ -234,7 +249,7 @@ class RowFamily(Family):
         probabilities = probabilities_of(table)
         best = table.argmax(axis=1).tolist()
         if config.kind == "choice":
-            lists = [own[: len(row.texts) - 1].tolist() for own, row in zip(probabilities, encoded.rows)]
+            lists = [likely[: len(row.texts) - 1].tolist() for likely, row in zip(probabilities, encoded.rows)]
             return Predictions(config.kind, best, lists, None)
         labels = tuple(config.labels)
         return Predictions(config.kind, [labels[index] for index in best], probabilities.tolist(), labels)
@@ -244,9 +259,9 @@ class RowFamily(Family):
         first = several[0]
         if first.probabilities is None:
             return dataclasses.replace(
-                first, values=[statistics.fmean(own) for own in zip(*(p.values for p in several))]
+                first, values=[statistics.fmean(values) for values in zip(*(p.values for p in several))]
             )
-        tables = [one.probabilities for one in several if one.probabilities is not None]
+        tables = [each.probabilities for each in several if each.probabilities is not None]
         means = [np.mean([table[row] for table in tables], axis=0) for row in range(len(first.values))]
         best = [int(mean.argmax()) for mean in means]
         values = best if first.labels is None else [first.labels[index] for index in best]
@@ -301,9 +316,9 @@ def score_table(scores: Sequence[np.ndarray], kind: str) -> np.ndarray:
         return np.array(scores, dtype=np.float64)
     from foretext.tasks.heads.supervised import NO_CHOICE
 
-    table = np.full((len(scores), max(len(own) for own in scores)), NO_CHOICE, dtype=np.float64)
-    for index, own in enumerate(scores):
-        table[index, : len(own)] = own
+    table = np.full((len(scores), max(len(logits) for logits in scores)), NO_CHOICE, dtype=np.float64)
+    for index, logits in enumerate(scores):
+        table[index, : len(logits)] = logits
     return table
 
 

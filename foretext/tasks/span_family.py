@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
     from foretext.tasks.heads.token_tasks import SpanExample
+    from foretext.tasks.views.viewed import ViewTask
 
 FORMAT = "squad"  # the only layout; naming it changes nothing
 _DIRECTION = "standard input: span needs a question and a passage per row: write JSON lines with both, or give a file"
@@ -62,6 +63,7 @@ _DIRECTION = "standard input: span needs a question and a passage per row: write
 class SpanFamily(Family):
     next_step = "questions.json --out answers.json"
     views = ("ngrams", "vectors")
+    views_alone = True
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
@@ -148,27 +150,27 @@ class SpanFamily(Family):
 
         layout = encoding.layout
         passages = _encoded_passages(rows, encoding.tokenizer, progress)
-        asked = encode_texts([row.question for row in rows], encoding.tokenizer)
+        questions = encode_texts([row.question for row in rows], encoding.tokenizer)
         examples: list[SpanExample] = []
         windows: list[SpanWindow] = []
         cut = lost = apart = long = 0
         longer: set[str] = set()
-        for number, (row, question) in enumerate(zip(rows, asked)):
+        for number, (row, question) in enumerate(zip(rows, questions)):
             ids, offsets = passages[row.passage]
-            found, missing = span_windows(question.tolist(), ids, layout, number)
+            of_row, missing = span_windows(question.tolist(), ids, layout, number)
             answer = _answer_tokens(row, offsets) if labelled else None
             cut += missing > 0
-            if len(found) > 1:
+            if len(of_row) > 1:
                 longer.add(row.passage)
             if answer is not None:
-                apart += not any(is_whole(answer, window) for window in found)
+                apart += not any(is_whole(answer, window) for window in of_row)
                 long += answer[1] - answer[0] >= LONGEST_ANSWER
             elif labelled:
                 lost += not row.impossible
-            windows += found
-            examples += [span_example(window, answer, known=labelled) for window in found]
+            windows += of_row
+            examples += [span_example(window, answer, known=labelled) for window in of_row]
         silent = sum(not ids for ids, _ in passages.values())
-        said = {
+        remarks = {
             f"of {len(passages):,} passages are longer than the context of {layout.context} tokens: they "
             f"are read in overlapping windows ({len(windows):,} in all)": len(longer),
             "questions are longer than their part of the context: their ends were cut": cut,
@@ -177,13 +179,18 @@ class SpanFamily(Family):
             "answers are longer than any window: they are learned as having none": apart,
             f"answers are longer than {LONGEST_ANSWER} tokens: only parts of them can be predicted": long,
         }
-        for text, count in said.items():
+        for text, count in remarks.items():
             if count:
                 note(f"{count:,} {text}")
         return Encoded(rows, examples, windows, [passages[row.passage][1] for row in rows])
 
+    def view_task(self) -> ViewTask:
+        from foretext.tasks.views.answers.viewed_questions import ViewedQuestions
+
+        return ViewedQuestions()
+
     def whole(self, rows: Sequence[Question], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
-        from foretext.tasks.views.answers import passage_words
+        from foretext.tasks.views.answers.answer_views import passage_words
 
         places = {passage: passage_words(passage)[1] for passage in dict.fromkeys(row.passage for row in rows)}
         return Encoded(rows, [], offsets=[places[row.passage] for row in rows])
@@ -205,8 +212,9 @@ class SpanFamily(Family):
         from foretext.tasks.heads.token_tasks import SpanTask
 
         assert isinstance(head, SpanTask)
-        found = _answers(encoded, scores, None)
-        threshold = best_threshold(encoded.rows, [one.text for one in found], [one.margin for one in found])
+        answers = _answers(encoded, scores, None)
+        texts, margins = [answer.text for answer in answers], [answer.margin for answer in answers]
+        threshold = best_threshold(encoded.rows, texts, margins)
         if math.isfinite(threshold):  # otherwise no question has a span
             # The threshold is a margin that must not be passed; rounding to single precision must not lower it.
             head.threshold.fill_(float(np.nextafter(np.float32(threshold), np.float32(np.inf))))
@@ -218,11 +226,11 @@ class SpanFamily(Family):
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         from foretext.tasks.heads.token_tasks import SpanTask
-        from foretext.tasks.views.spans import SpanReader
+        from foretext.tasks.views.answers.spans import SpanReader
 
         if isinstance(head, SpanReader):
             read = zip(encoded.rows, encoded.offsets, scores, strict=True)
-            return Predictions(config.kind, [head.answered(row.passage, *own) for row, *own in read])
+            return Predictions(config.kind, [head.answered(row.passage, places, table) for row, places, table in read])
         assert isinstance(head, SpanTask)
         threshold = float(head.threshold) if config.unanswerable else None
         return Predictions(config.kind, _answers(encoded, scores, threshold))
@@ -232,8 +240,8 @@ class SpanFamily(Family):
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         total = 0.0
-        for example, own in zip(encoded.examples, scores):
-            for place, column in zip((example.start, example.end), own.astype(np.float64).T):
+        for example, table in zip(encoded.examples, scores):
+            for place, column in zip((example.start, example.end), table.astype(np.float64).T):
                 highest = column.max()
                 total += (highest + math.log(np.exp(column - highest).sum()) - column[place]) / 2
         return float(total / max(1, len(encoded.examples)))
@@ -273,14 +281,14 @@ class SpanFamily(Family):
             return json.dumps(texts, ensure_ascii=False, indent=1) + "\n"
         names: tuple[str, ...] = ("id", "question", "prediction", "probability", "start", "end")
         why = predictions.why
-        found: list[tuple[Any, ...]] = []
+        lines: list[tuple[Any, ...]] = []
         for number, (row, answered) in enumerate(zip(rows, answers)):
             cells: list[Any] = [row.id, row.question, answered.text, *_place_of(answered)]
-            cells += [[_plain(one) for one in answered.candidates]] if form == "jsonl" else []
-            found.append((*cells, *([] if why is None else [why[number]])))
+            cells += [[_plain(candidate) for candidate in answered.candidates]] if form == "jsonl" else []
+            lines.append((*cells, *([] if why is None else [why[number]])))
         names += ("candidates",) if form == "jsonl" else ()
         names += () if why is None else ("why",)
-        return Table("answers", names, found, [row.where for row in rows])
+        return Table("answers", names, lines, [row.where for row in rows])
 
 
 def _encoded_passages(
@@ -288,12 +296,12 @@ def _encoded_passages(
 ) -> dict[str, tuple[list[int], Offsets]]:
     """The ids of each passage, encoded once, and their character offsets."""
     different = dict.fromkeys(row.passage for row in rows)
-    found: dict[str, tuple[list[int], Offsets]] = {}
+    encoded: dict[str, tuple[list[int], Offsets]] = {}
     progress(0, len(different))
     for number, passage in enumerate(different, 1):
-        found[passage] = tokenizer.encode_with_offsets(passage)
+        encoded[passage] = tokenizer.encode_with_offsets(passage)
         progress(number, len(different))
-    return found
+    return encoded
 
 
 def _answer_tokens(row: Question, offsets: Offsets) -> tuple[int, int] | None:
@@ -306,9 +314,9 @@ def _answer_tokens(row: Question, offsets: Offsets) -> tuple[int, int] | None:
 
 def _answers(encoded: Encoded, scores: Sequence[np.ndarray], threshold: float | None) -> list[Answered]:
     """The answer to each question, from the scores of all its windows."""
-    own: list[list[int]] = [[] for _ in encoded.rows]
+    windows_of: list[list[int]] = [[] for _ in encoded.rows]
     for number, window in enumerate(encoded.windows):
-        own[window.question].append(number)
+        windows_of[window.question].append(number)
     return [
         best_answer(
             row.passage,
@@ -317,14 +325,14 @@ def _answers(encoded: Encoded, scores: Sequence[np.ndarray], threshold: float | 
             [scores[number] for number in numbers],
             threshold=threshold,
         )
-        for row, offsets, numbers in zip(encoded.rows, encoded.offsets, own)
+        for row, offsets, numbers in zip(encoded.rows, encoded.offsets, windows_of)
     ]
 
 
 def _place_of(answered: Answered) -> tuple[float | None, int | None, int | None]:
     """The answer's probability, and its first character and the one after its last; without offsets if there is no
     answer."""
-    chosen = next((one for one in answered.candidates if one.text == answered.text), None)
+    chosen = next((candidate for candidate in answered.candidates if candidate.text == answered.text), None)
     if chosen is None:
         return None, None, None
     probability = written_probability(chosen.probability)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from foretext.nn.trunk import ModelConfig
     from foretext.tasks.family import TaskHead
     from foretext.tasks.heads.token_tasks import WordByWord
+    from foretext.tasks.views.viewed import ViewTask
 
 _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endings of files that are not column files
 
@@ -104,9 +105,9 @@ class TagFamily(Family):
         for row in rows:
             if row.tags is None:
                 raise UserError(f"{row.where}: no tags; every sentence to fine-tune or validate on needs them")
-        tags = [_tags(row) for row in rows]
-        odd = next((tag for own in tags for tag in own if split_tag(tag)[0] not in ("B", "I", "O")), None)
-        if odd is None or not are_chunk_tags({tag for own in tags for tag in own}):
+        tags = [tag for row in rows for tag in _tags(row)]
+        odd = next((tag for tag in tags if split_tag(tag)[0] not in ("B", "I", "O")), None)
+        if odd is None or not are_chunk_tags(set(tags)):
             return []
         return [f"chunk tags are in a scheme other than IOB ({odd!r}): they are learned, scored and written as IOB2"]
 
@@ -115,9 +116,9 @@ class TagFamily(Family):
 
     def learned(self, rows: Sequence[TaggedSentence], config: TaskConfig) -> TaskConfig:
         tags = [_tags(row) for row in rows]
-        chunks = are_chunk_tags({tag for own in tags for tag in own})
-        turned = [_turned(own, chunks) for own in tags]
-        names = order_names(tag for own in turned for tag in own)
+        chunks = are_chunk_tags({tag for of_row in tags for tag in of_row})
+        turned = [_turned(of_row, chunks) for of_row in tags]
+        names = order_names(tag for of_row in turned for tag in of_row)
         if len(names) < 2:
             raise UserError(
                 f"all {sum(map(len, tags)):,} words to train on have the tag {names[0]!r} (first in {rows[0].where}); "
@@ -169,12 +170,12 @@ class TagFamily(Family):
         windows: list[TagWindow] = []
         silent = longer = 0
         for number, words in enumerate(running):
-            own = [pieces[word] for word in words]
-            silent += sum(not ids for ids in own)
-            longer += sum(map(len, own)) + layout.overhead(1) > layout.context
-            found = tag_windows(own, layout, number)
-            windows += found
-            examples += [tagged_example(window, None if classes is None else classes[number]) for window in found]
+            ids = [pieces[word] for word in words]
+            silent += sum(not of_word for of_word in ids)
+            longer += sum(map(len, ids)) + layout.overhead(1) > layout.context
+            of_row = tag_windows(ids, layout, number)
+            windows += of_row
+            examples += [tagged_example(window, None if classes is None else classes[number]) for window in of_row]
         if longer:
             note(
                 f"{longer:,} of {len(rows):,} sentences are longer than the context of {layout.context} tokens: they "
@@ -183,6 +184,11 @@ class TagFamily(Family):
         if silent:
             note(f"{silent:,} words have no piece in the vocabulary: they get the tag {config.fallback!r}")
         return Encoded(rows, examples, windows)
+
+    def view_task(self) -> ViewTask:
+        from foretext.tasks.views.words.viewed_sentences import ViewedSentences
+
+        return ViewedSentences()
 
     def whole(self, rows: Sequence[TaggedSentence], config: TaskConfig, labelled: bool, note: Note) -> Encoded:
         from foretext.tasks.heads.token_tasks import TaggedExample
@@ -214,31 +220,31 @@ class TagFamily(Family):
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         lengths = [len(row.words) for row in encoded.rows]
-        told = _tagger(head).told(scores, [example.begins for example in encoded.examples])
-        chosen = by_word(lengths, encoded.windows, [own.tolist() for own, _ in told])
-        probabilities = by_word(lengths, encoded.windows, [likely.tolist() for _, likely in told])
+        tagged = _tagger(head).told(scores, [example.begins for example in encoded.examples])
+        chosen = by_word(lengths, encoded.windows, [best.tolist() for best, _ in tagged])
+        probabilities = by_word(lengths, encoded.windows, [likely.tolist() for _, likely in tagged])
         tags = [
-            _written([config.fallback if index is None else config.labels[index] for index in own], config)
-            for own in chosen
+            _written([config.fallback if index is None else config.labels[index] for index in of_row], config)
+            for of_row in chosen
         ]
         return Predictions(config.kind, tags, probabilities, tuple(config.labels))
 
     def score(self, rows: Sequence[TaggedSentence], predictions: Predictions, config: TaskConfig) -> Scores:
         chunks = are_chunk_tags(config.labels)
-        gold, predicted = ([_written(own, config) for own in side] for side in (map(_tags, rows), predictions.values))
+        gold, predicted = ([_written(tags, config) for tags in side] for side in (map(_tags, rows), predictions.values))
         return score_tags(gold, predicted, chunks=chunks, main=config.metric)
 
     def loss(self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead) -> float:
         total, count = 0.0, 0
-        for example, own in zip(encoded.examples, scores):
+        for example, logits in zip(encoded.examples, scores):
             tags = np.array(example.tags)
-            total += _tagger(head).surprise(own, tags, example.begins)
+            total += _tagger(head).surprise(logits, tags, example.begins)
             count += int((tags >= 0).sum())  # the others do not occur in training
         return total / max(1, count)
 
     def values(self, predictions: Predictions) -> list[Any]:
         """A list of tags for each sentence."""
-        return [list(own) for own in predictions.values]
+        return [list(tags) for tags in predictions.values]
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
         raise UserError("tags have one probability per word: predictions(data).probabilities has them")
@@ -271,19 +277,19 @@ class TagFamily(Family):
             return conll_text(rows, predictions.values)
         assert predictions.probabilities is not None
         tagged = all(row.tags is not None for row in rows)
-        found: list[tuple[Any, ...]] = []
-        for number, (row, tags, own) in enumerate(zip(rows, predictions.values, predictions.probabilities), 1):
+        lines: list[tuple[Any, ...]] = []
+        for number, (row, tags, likely) in enumerate(zip(rows, predictions.values, predictions.probabilities), 1):
             columns: list[Sequence[Any]] = [row.words, *([row.tags or ()] if tagged else []), tags]
-            columns.append([written_probability(probability) for probability in own])
+            columns.append([written_probability(probability) for probability in likely])
             columns += [predictions.why[number - 1]] if predictions.why is not None else []
             if form == "jsonl":
-                found.append(tuple(list(column) for column in columns))
+                lines.append(tuple(list(column) for column in columns))
             else:
-                found += [(number, *cells) for cells in zip(*columns)]
+                lines += [(number, *cells) for cells in zip(*columns)]
         names = ["words", "tags"] if form == "jsonl" else ["sentence", "word", "tag"]
         names = [*(names if tagged else names[:-1]), "prediction", "probability"]
         names += ["why"] if predictions.why is not None else []
-        return Table("predictions", tuple(names), found, [""] * len(found))
+        return Table("predictions", tuple(names), lines, [""] * len(lines))
 
 
 def _tagger(head: TaskHead) -> WordByWord:
@@ -328,7 +334,7 @@ def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> 
     chunks = are_chunk_tags(config.labels)
     known = {tag: number for number, tag in enumerate(config.labels)}
     turned = [_turned(_tags(row), chunks) for row in rows]
-    counts = Counter(tag for own in turned for tag in own)
+    counts = Counter(tag for of_row in turned for tag in of_row)
     unknown = order_names(counts.keys() - known.keys())
     if unknown and not (counts.keys() - {OUTSIDE}) & known.keys():
         here = order_names(tag for row in rows for tag in _tags(row))
@@ -342,4 +348,4 @@ def _classes(rows: Sequence[TaggedSentence], config: TaskConfig, note: Note) -> 
             f"{sum(counts[tag] for tag in unknown):,} words have a tag that does not occur in training and can only be "
             f"predicted wrongly: {LabelSet(unknown).listing()}"
         )
-    return [[known.get(tag, IGNORE) for tag in own] for own in turned]
+    return [[known.get(tag, IGNORE) for tag in of_row] for of_row in turned]

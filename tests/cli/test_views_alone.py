@@ -22,10 +22,10 @@ from complaints import names, refused
 import foretext as ft
 from foretext.cli.app import spread
 from foretext.errors import Interrupted
-from foretext.runs import views
 from foretext.runs.model import model_of_state, model_state
 from foretext.runs.report import StopRequest
-from foretext.train.finetuning import finetune_views, views_alone
+from foretext.tasks.views.rows import viewed_rows
+from foretext.train.finetuning import views_alone
 from foretext.train.finetuning.views_alone import LEARNING
 
 SMALL = ["--set", "model.width=8", "--set", "objective.lsa=5", "--set", "tokenizer.least=1"]
@@ -172,7 +172,7 @@ def test_stopped_between_and_gone_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetune_views, "fit_views", interrupted)
+        patch.setattr(viewed_rows, "fit_views", interrupted)
         assert foretext(*command).code == 130
     assert [path.name for path in run.iterdir()] == [LEARNING]
     names(fails("predict", run, "--text", "a"), "run")
@@ -213,7 +213,7 @@ def test_other_rows_own_texts_are_refused(rows: Path, tmp_path: Path, little: No
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetune_views, "fit_views", interrupted)
+        patch.setattr(viewed_rows, "fit_views", interrupted)
         foretext("finetune", rows / "rows.csv", *TASK, *SMALL, "--out", run)
     other = tmp_path / "other.csv"
     other.write_text((rows / "rows.csv").read_text().replace("film", "play"))
@@ -304,7 +304,7 @@ def test_rows_are_scored_some_at_a_time(
     model = ft.finetune(rows / "rows.csv", task="classification", text=rows / "text.txt", sets=SMALL[1::2])
     texts = [f"{word}x {word}y {word}z" for word in GOOD + BAD]
     whole, why = model.predict_proba(texts), model.explain(texts)
-    monkeypatch.setattr(views, "ROWS", 5)
+    monkeypatch.setattr(viewed_rows.ViewedRows, "at_a_time", 5)
     heard: list[tuple[int, int]] = []
     parts = model.predictions(texts, progress=lambda done, total: heard.append((done, total)))
     np.testing.assert_allclose(parts.probabilities, whole, atol=1e-6)

@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from foretext.systems import SYSTEMS
+from foretext.tasks.family import KINDS
+
 PACKAGE = Path(__file__).parents[2] / "foretext"
 
 # From low to high. Rooms of one line do not import each other, except inside the first and the last.
@@ -124,6 +127,51 @@ def test_no_system_task_or_loss_is_known_by_name_above_the_systems() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+BLIND = ("train", "runs", "generate", "evaluate")  # they know no kind of task, no system and no view by name
+OTHER_SENSES = {("evaluate/word_space", "similarity")}  # the name of a result: how alike words are
+
+
+def constants(source: str) -> set[str]:
+    """The strings of a source that are values: docstrings are not."""
+    tree = ast.parse(source)
+    texts = {
+        node.body[0].value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    values = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and node not in texts)
+    return {node.value for node in values if isinstance(node.value, str)}
+
+
+def test_no_kind_of_task_or_system_is_named_where_they_speak_for_themselves() -> None:
+    """What a kind of task can do its family says, and what a system can do its `System`. A message may name them."""
+    wrong = [
+        f"{name_of(file)} has {text!r}"
+        for file in FILES
+        if name_of(file).split("/")[0] in BLIND
+        for text in sorted(constants(file.read_text("utf-8")) & {*KINDS, *SYSTEMS})
+        if (name_of(file), text) not in OTHER_SENSES
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_view_is_known_by_name_where_kinds_of_task_speak_for_themselves() -> None:
+    """A kind of task says itself which views it has: the particular ones are in the sub-rooms of `tasks/views/`."""
+    views = PACKAGE / "tasks" / "views"
+    rooms = {f"foretext.tasks.views.{room.name}" for room in views.iterdir() if (room / "__init__.py").exists()}
+    assert len(rooms) == 3, f"sub-rooms: {sorted(rooms)}"
+    wrong = [
+        f"{name_of(file)} imports {name}"
+        for file in FILES
+        if name_of(file).split("/")[0] in BLIND
+        for name in sorted(imports_of(file))
+        if ".".join(name.split(".")[:4]) in rooms
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_torch_stays_out_of_the_light_rooms() -> None:
     light = [
         file
@@ -148,6 +196,11 @@ def test_the_finder_sees_all_kinds_of_import() -> None:
         and not allowed("evaluate", "train")
         and allowed("cli", "demo")
     )
+
+
+def test_the_finder_sees_values_and_no_docstrings() -> None:
+    source = '"""span"""\ndef f(kind):\n  "choice"\n  return kind == "tagging" or f"{kind} is tagging"\n'
+    assert constants(source) == {"tagging", " is tagging"}
 
 
 def test_importing_does_not_import_torch() -> None:

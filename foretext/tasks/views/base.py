@@ -23,6 +23,7 @@ from foretext.text.words.splitting import split_words
 
 Matrix: TypeAlias = np.ndarray | sp.csr_matrix
 Tensors = dict[str, np.ndarray]
+Fold: TypeAlias = tuple[np.ndarray, np.ndarray]  # the indices of the rows to learn from, and of those to score
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,8 @@ def units_of(texts: Iterable[tuple[str, ...]], kind: str, ordered: bool) -> Unit
     """The units of rows with these texts."""
     words: list[tuple[list[str], ...]] = []
     rows: list[int] = []
-    for number, own in enumerate(texts):
-        split = [split_words(text) for text in own]
+    for number, texts_of_row in enumerate(texts):
+        split = [split_words(text) for text in texts_of_row]
         units = [(split[0], choice) for choice in split[1:]] if kind == "choice" else [tuple(split)]
         words += units
         rows += [number] * len(units)
@@ -154,10 +155,9 @@ def lines_of(tensor: np.ndarray) -> list[str]:
 
 def deal(
     labels: Sequence[object] | np.ndarray | None, groups: Sequence[int] | np.ndarray, count: int, seed: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """At most `count` folds, each as the indices of the rows to learn from and of those to score; none if all rows are
-    one group. Classes are spread evenly if `labels` are classes. Rows of a group, which are copies of each other, stay
-    together."""
+) -> list[Fold]:
+    """At most `count` folds; none if all rows are one group. Classes are spread evenly if `labels` are classes. Rows of
+    a group, which are copies of each other, stay together."""
     from sklearn.model_selection import GroupKFold, StratifiedGroupKFold
 
     count = min(count, len(np.unique(groups)))

@@ -36,31 +36,30 @@ def baselines(config: TaskConfig, train: Sequence[Row], valid: Sequence[Row], se
         return []
     labels = [str(row.label) for row in train]
     frequent = Counter(labels).most_common(1)[0][0]
-    scored = [str(row.label) for row in valid] if valid else labels
-    majority = float(np.mean([label == frequent for label in scored]))
-    found = [Baseline("majority class", majority, "accuracy")]
+    gold = [str(row.label) for row in valid] if valid else labels
+    majority = Baseline("majority class", float(np.mean([label == frequent for label in gold])), "accuracy")
     if sum(len(text) for row in train for text in row.texts) * (1 if valid else FOLDS) > MOST_CHARACTERS:
-        return found
+        return [majority]
     accuracy = _tfidf(train, labels, valid, seed)
-    return found if accuracy is None else [*found, Baseline("TF-IDF + logistic regression", accuracy, "accuracy")]
+    return [majority, *([] if accuracy is None else [Baseline("TF-IDF + logistic regression", accuracy, "accuracy")])]
 
 
 def tag_baseline(
-    config: TaskConfig, train: Sequence[TaggedSentence], asked: Sequence[TaggedSentence], folds: Sequence[np.ndarray]
+    config: TaskConfig, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence], folds: Sequence[np.ndarray]
 ) -> list[Baseline]:
-    """On `asked`, or, of training sentences, on those of each fold, by what the others have; none where there is
+    """On `valid`, or, of training sentences, on those of each fold, by what the others have; none where there is
     neither."""
-    everything = [(train, asked)] if asked else [_parted(train, fold) for fold in folds]
+    everything = [(train, valid)] if valid else [_parted(train, fold) for fold in folds]
     if not everything:
         return []
     gold: list[tuple[str, ...]] = []
-    said: list[tuple[str, ...]] = []
+    predicted: list[tuple[str, ...]] = []
     for learn, score in everything:
         table = _TagOfWord(learn)
         gold += [row.tags or () for row in score]
-        said += [table.tags(row) for row in score]
-    found = score_tags(gold, said, chunks=are_chunk_tags(config.labels), main=config.metric)
-    return [Baseline("most frequent tag of each word", found.values[found.main], found.main)]
+        predicted += [table.tags(row) for row in score]
+    scores = score_tags(gold, predicted, chunks=are_chunk_tags(config.labels), main=config.metric)
+    return [Baseline("most frequent tag of each word", scores.main_value, scores.main)]
 
 
 def _parted(
@@ -80,7 +79,7 @@ class _TagOfWord:
             every.update(row.tags or ())
             for word, tag in zip(row.words, row.tags or ()):
                 counts.setdefault(word, Counter())[tag] += 1
-        self.best = {word: _first(own) for word, own in counts.items()}
+        self.best = {word: _first(of_word) for word, of_word in counts.items()}
         self.usual = _first(every)
 
     def tags(self, row: TaggedSentence) -> tuple[str, ...]:
@@ -97,7 +96,7 @@ def _tfidf(train: Sequence[Row], labels: Sequence[str], valid: Sequence[Row], se
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.pipeline import make_pipeline
 
-    from foretext.tasks.views.ngrams import terms_of
+    from foretext.tasks.views.rows.ngrams import terms_of
     from foretext.text.words.splitting import split_words
 
     def analyse(texts: tuple[str, ...]) -> list[str]:
@@ -114,20 +113,20 @@ def _tfidf(train: Sequence[Row], labels: Sequence[str], valid: Sequence[Row], se
     folds = min(FOLDS, min(Counter(labels).values()))
     if folds < 2:
         return None
-    said = cross_val_predict(model, texts, labels, cv=StratifiedKFold(folds, shuffle=True, random_state=seed))
-    return float(np.mean(said == np.array(labels)))
+    predicted = cross_val_predict(model, texts, labels, cv=StratifiedKFold(folds, shuffle=True, random_state=seed))
+    return float(np.mean(predicted == np.array(labels)))
 
 
 def watched_baselines(
     config: TaskConfig, train: Sequence[Row], valid: Sequence[Row], seed: int, work: Callable[[str, int, int], None]
 ) -> list[Baseline]:
     """The same, in a thread beside `work`, which may raise: a signal does not wait for them."""
-    found: list[list[Baseline]] = []
+    measured: list[list[Baseline]] = []
     failed: list[BaseException] = []
 
     def measure() -> None:
         try:
-            found.append(baselines(config, train, valid, seed))
+            measured.append(baselines(config, train, valid, seed))
         except BaseException as error:
             failed.append(error)
 
@@ -140,4 +139,4 @@ def watched_baselines(
     work("measuring baselines", 1, 1)
     if failed:
         raise failed[0]
-    return found[0]
+    return measured[0]

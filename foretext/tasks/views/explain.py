@@ -10,7 +10,7 @@ answer: what each view, and `length`, adds to its score, minus what it adds to t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from foretext.nn.task_models.crf import Chain
 from foretext.tasks.layouts.windows import Answered, Candidate, Offsets
 from foretext.tasks.views.base import Units
 from foretext.tasks.views.head import ViewHead, by_row
-from foretext.tasks.views.ngrams import NGrams, terms_of
+from foretext.tasks.views.rows.ngrams import NGrams, terms_of
 
 TERMS = 5
 
@@ -26,17 +26,17 @@ TERMS = 5
 def reasons(head: ViewHead, units: Units) -> list[str]:
     """One line per row."""
     scores = head.scores(units)
-    best = [int(np.argmax(own)) if np.ndim(own) else 0 for own in scores]
+    best = [int(np.argmax(logits)) if np.ndim(logits) else 0 for logits in scores]
     views: dict[str, list[float]] = {}
-    for block, said in head.contributions(units).items():
-        margins = _margins(by_row(said, units, head.kind), best)
+    for block, added in head.contributions(units).items():
+        margins = _margins(by_row(added, units, head.kind), best)
         view = block.partition(".")[0]
         before = views.get(view, [0.0] * len(margins))
         views[view] = [old + new for old, new in zip(before, margins)]
     lines = []
     for row in range(len(scores)):
-        own = sorted(((view, said[row]) for view, said in views.items()), key=lambda one: -abs(one[1]))
-        lines.append("; ".join(filter(None, (_listed(own), _listed(_terms(head, units, row, best[row]))))))
+        of_row = _sorted({view: margins[row] for view, margins in views.items()})
+        lines.append("; ".join(filter(None, (_listed(of_row), _listed(_terms(head, units, row, best[row]))))))
     return lines
 
 
@@ -45,42 +45,41 @@ def word_reasons(head: ViewHead, units: Units, chosen: Sequence[np.ndarray]) -> 
     assert head.chain is not None
     best = np.concatenate(chosen)
     views: dict[str, np.ndarray] = {}
-    for block, said in head.contributions(units).items():
+    for block, added in head.contributions(units).items():
         view = block.partition(".")[0]
-        views[view] = views.get(view, 0.0) + _word_margins(said, best)
-    views["neighbours"] = _word_margins(np.concatenate([_beside(head.chain, own) for own in chosen]), best)
-    found = []
+        views[view] = views.get(view, 0.0) + _word_margins(added, best)
+    views["neighbours"] = _word_margins(np.concatenate([_beside(head.chain, tags) for tags in chosen]), best)
+    lines = []
     for word in range(len(best)):
-        own = [(view, float(said[word])) for view, said in views.items()]
-        found.append(_listed(sorted(own, key=lambda one: -abs(one[1]))))
-    ends = np.cumsum([len(own) for own in chosen])
-    return [found[end - len(own) : end] for own, end in zip(chosen, ends.tolist())]
+        lines.append(_listed(_sorted({view: float(margins[word]) for view, margins in views.items()})))
+    ends = np.cumsum([len(tags) for tags in chosen])
+    return [lines[end - len(tags) : end] for tags, end in zip(chosen, ends.tolist())]
 
 
 def answer_reasons(head: ViewHead, units: Units, answers: Sequence[Answered], places: Sequence[Offsets]) -> list[str]:
     """One line per question; empty if there is no answer."""
     assert head.lengths is not None
     starts = np.flatnonzero(np.diff(units.rows, prepend=-1))
-    said = head.contributions(units)
+    contributions = head.contributions(units)
     lines = []
-    for first, own, words in zip(starts.tolist(), answers, places, strict=True):
-        spans = [_span_of(one, words) for one in own.candidates if one.text]
-        if not own.text:
+    for first, answer, words in zip(starts.tolist(), answers, places, strict=True):
+        candidates = [candidate for candidate in answer.candidates if candidate.text]
+        spans = [_span_of(candidate, words) for candidate in candidates]
+        if not answer.text:
             lines.append("")
             continue
-        chosen = next(number for number, one in enumerate(own.candidates) if one.text == own.text)
-        chosen -= sum(not one.text for one in own.candidates[:chosen])
+        chosen = next(number for number, candidate in enumerate(candidates) if candidate.text == answer.text)
         others = [span for number, span in enumerate(spans) if number != chosen][:1]
         views: dict[str, float] = {}
         for factor, (begin, end) in zip((1.0, -1.0), (spans[chosen], *others)):
             length = float(head.lengths.lengths[end - begin] + head.bias[2] * (end - begin + 1))
             views["length"] = views.get("length", 0.0) + factor * length
-            for block, table in said.items():
+            for block, table in contributions.items():
                 part = table[first + begin : first + end + 1]
                 view = block.partition(".")[0]
                 added = float(part[0, 0] + part[-1, 1] + part[:, 2].sum())
                 views[view] = views.get(view, 0.0) + factor * added
-        lines.append(_listed(sorted(views.items(), key=lambda one: -abs(one[1]))))
+        lines.append(_listed(_sorted(views)))
     return lines
 
 
@@ -90,10 +89,10 @@ def _span_of(candidate: Candidate, places: Offsets) -> tuple[int, int]:
     return first, next(number for number, (_, end) in enumerate(places) if end == candidate.end)
 
 
-def _word_margins(said: np.ndarray, best: np.ndarray) -> np.ndarray:
+def _word_margins(added: np.ndarray, best: np.ndarray) -> np.ndarray:
     """For each word: the chosen tag minus the mean of the others."""
-    own = said[np.arange(len(best)), best]
-    return np.asarray(own - (said.sum(1) - own) / max(1, said.shape[1] - 1))
+    chosen = added[np.arange(len(best)), best]
+    return np.asarray(chosen - (added.sum(1) - chosen) / max(1, added.shape[1] - 1))
 
 
 def _beside(chain: Chain, tags: np.ndarray) -> np.ndarray:
@@ -102,14 +101,14 @@ def _beside(chain: Chain, tags: np.ndarray) -> np.ndarray:
     return np.asarray(before + np.vstack([chain.transitions_CC[:, tags[1:]].T, chain.ends_C[None]]))
 
 
-def _margins(said: Sequence[np.ndarray], best: Sequence[int]) -> list[float]:
+def _margins(added: Sequence[np.ndarray], best: Sequence[int]) -> list[float]:
     """For each row: the predicted class or choice minus the mean of the others."""
-    return [float(own) if np.ndim(own) == 0 else _margin(own, place) for own, place in zip(said, best)]
+    return [float(of_row) if np.ndim(of_row) == 0 else _margin(of_row, place) for of_row, place in zip(added, best)]
 
 
-def _margin(own: np.ndarray, place: int) -> float:
-    others = np.delete(own, place)
-    return float(own[place] - (others.mean() if len(others) else 0.0))
+def _margin(added: np.ndarray, place: int) -> float:
+    others = np.delete(added, place)
+    return float(added[place] - (others.mean() if len(others) else 0.0))
 
 
 def _terms(head: ViewHead, units: Units, row: int, best: int) -> list[tuple[str, float]]:
@@ -124,7 +123,12 @@ def _terms(head: ViewHead, units: Units, row: int, best: int) -> list[tuple[str,
         for column, value in zip(matrix.indices, matrix.data)
     ]
     order = {term: place for place, term in enumerate(terms_of(units.words[row][0]))}
-    return sorted(added, key=lambda one: (-abs(one[1]), order[one[0]]))[:TERMS]
+    return sorted(added, key=lambda term: (-abs(term[1]), order[term[0]]))[:TERMS]
+
+
+def _sorted(views: Mapping[str, float]) -> list[tuple[str, float]]:
+    """The largest first."""
+    return sorted(views.items(), key=lambda view: -abs(view[1]))
 
 
 def _listed(added: Sequence[tuple[str, float]]) -> str:

@@ -1,17 +1,17 @@
-"""What heads over views of words share, whether they choose tags (`chain.py`) or a span (`spans.py`). The scores of
-words are linear in all blocks, and a structure computes the likelihood of the labels from them.
+"""What heads over views of words share, whether they choose tags (`words/chain.py`) or a span (`answers/spans.py`). The
+scores of words are linear in all blocks, and a structure computes the likelihood of the labels from them.
 
     loss = Σ_texts −log p(labels | bias + Σ_v X_v W_v, extra) + |W, extra|²/(2·strength)
 
 Learned in this order: the views, how strongly the head is regularised (by cross-validation over texts), and the
 weights. Unlike for rows, it is not learned how much each block counts: the evidence from some hundred words
-(`relevance.py`) says little about rare features, which are most features of a language. So the views give their blocks
-on one scale. The loss is convex, so L-BFGS finds the one minimum, and the seed affects only the folds.
+(`rows/relevance.py`) says little about rare features, which are most features of a language. So the views give their
+blocks on one scale. The loss is convex, so L-BFGS finds the one minimum, and the seed affects only the folds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,8 +19,8 @@ import numpy as np
 import torch
 
 from foretext.errors import UserError
-from foretext.tasks.views.base import Block, Lookup, Tensors, Units, is_sparse
-from foretext.tasks.views.head import ViewHead
+from foretext.tasks.views.base import Block, Lookup, Tensors, Units, View, deal, is_sparse
+from foretext.tasks.views.head import ViewHead, read_blocks, shares_of
 
 FOLDS = 3
 USUAL = 1.0  # if the folds cannot tell
@@ -64,31 +64,31 @@ class Problem:
             self.blocks[name], self.columns[name] = _used(block, units)
             self.widths[name] = block.shape[1]
         outputs = structure.outputs
-        self.shapes = [*((own.shape[1], outputs) for own in self.blocks.values()), *structure.shapes, (outputs,)]
+        self.shapes = [*((block.shape[1], outputs) for block in self.blocks.values()), *structure.shapes, (outputs,)]
         self.size = sum(int(np.prod(shape)) for shape in self.shapes)
         # The blocks' own precision: float32 halves the time, most of which goes into vectors with one number per
         # weight.
-        self.precision = np.result_type(*(own.dtype for own in self.blocks.values()))
+        self.precision = np.result_type(*(block.dtype for block in self.blocks.values()))
 
     def parts(self, vector: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray], np.ndarray]:
         """The weights of blocks, the extra ones, and the bias."""
         ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1]
-        *found, bias = [own.reshape(shape) for own, shape in zip(np.split(vector, ends), self.shapes)]
-        return found[: len(self.blocks)], found[len(self.blocks) :], bias
+        *tables, bias = [part.reshape(shape) for part, shape in zip(np.split(vector, ends), self.shapes)]
+        return tables[: len(self.blocks)], tables[len(self.blocks) :], bias
 
     def loss(self, vector: np.ndarray, strength: float) -> tuple[float, np.ndarray]:
         """The loss with its gradient. The bias is not penalised."""
         weights, extra, bias = self.parts(vector)
         scores = np.zeros((self.words, self.structure.outputs))
-        for block, own in zip(self.blocks.values(), weights):
-            scores += block @ own
-        total, slope, of_extra = self.structure.loss(scores + bias, [own.astype(np.float64) for own in extra])
-        told = slope.astype(self.precision)
-        gradient = [*(pulled(block, told) for block in self.blocks.values()), *of_extra, slope.sum(0)]
+        for block, table in zip(self.blocks.values(), weights):
+            scores += block @ table
+        total, slope, of_extra = self.structure.loss(scores + bias, [table.astype(np.float64) for table in extra])
+        rounded = slope.astype(self.precision)
+        slopes = [*(pulled(block, rounded) for block in self.blocks.values()), *of_extra, slope.sum(0)]
         penalised = len(vector) - len(bias)
-        found = np.concatenate([own.reshape(-1).astype(self.precision, copy=False) for own in gradient])
-        found[:penalised] += vector[:penalised] / strength
-        return total + float(vector[:penalised] @ vector[:penalised]) / (2 * strength), found
+        gradient = np.concatenate([part.reshape(-1).astype(self.precision, copy=False) for part in slopes])
+        gradient[:penalised] += vector[:penalised] / strength
+        return total + float(vector[:penalised] @ vector[:penalised]) / (2 * strength), gradient
 
     def solve(self, strength: float, begin: np.ndarray | None = None, close: float = _CLOSE) -> np.ndarray:
         """The weights that minimise the loss."""
@@ -136,8 +136,8 @@ def pulled(block: Block, given: np.ndarray) -> np.ndarray:
 def _used(block: Block, units: np.ndarray) -> tuple[Block, np.ndarray]:
     """The block of these units, and its non-empty columns: only these can have a weight."""
     if isinstance(block, Lookup):
-        own, ids = np.unique(block.ids[units], return_inverse=True)
-        table, columns = _used(block.table, own)
+        distinct, ids = np.unique(block.ids[units], return_inverse=True)
+        table, columns = _used(block.table, distinct)
         assert not isinstance(table, Lookup)
         return Lookup(table, ids.reshape(-1)), columns
     picked = block[units]
@@ -179,30 +179,38 @@ class FittedField:
 StructureOf = Callable[[np.ndarray], Structure]  # of some rows
 
 
+@dataclass(frozen=True)
+class FieldTask:
+    """What the heads of a kind of task have in common."""
+
+    kind: str
+    texts: int  # per unit
+    most_words: int  # of the texts in the folds
+    strengths: Sequence[float]  # tried in turn as long as the next one is better
+
+
 def fit_field(
-    blocks: Mapping[str, Block],
+    task: FieldTask,
+    views: Sequence[View],
     units: Units,
     structure_of: StructureOf,
     seed: int,
     groups: Sequence[int],
-    most: int,
-    strengths: Sequence[float],
     progress: Progress | None,
-) -> tuple[Weights, ChosenField, np.ndarray]:
-    """The weights, fitted on all rows; the result of cross-validation, and its rows, as many as have `most` words.
-    `groups`: rows with the same number stay together in folds; empty: each by itself. `strengths` are tried in turn as
-    long as the next one is better."""
-    rows = drawn_rows(np.unique(units.rows, return_counts=True)[1], most, seed)
-    folds = list(_folds(rows, np.asarray(groups) if len(groups) else np.unique(units.rows), seed))
-    chosen = _choose([_Fold(blocks, structure_of, units, *own) for own in folds], strengths, progress)
-    problem = Problem(blocks, structure_of(np.unique(units.rows)), np.arange(len(units.rows)))
-    return problem.weights(problem.solve(chosen.strength)), chosen, rows
-
-
-def shares_of(blocks: Mapping[str, Block], weights: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """Each block's share of the variance of the scores."""
-    spread = {name: float(np.asarray(block @ weights[name]).var(0).mean()) for name, block in blocks.items()}
-    return {name: own / max(sum(spread.values()), 1e-12) for name, own in spread.items()}
+) -> tuple[FittedField, Extra]:
+    """The head, fitted on all rows, and the weights that its structure has besides. `groups`: rows with the same number
+    stay together in folds; empty: each by itself."""
+    blocks, every = read_blocks(views, units), np.unique(units.rows)
+    rows = drawn_rows(np.unique(units.rows, return_counts=True)[1], task.most_words, seed)
+    numbers = np.asarray(groups) if len(groups) else every
+    folds = [(rows[learn], rows[score]) for learn, score in deal(None, numbers[rows], FOLDS, seed)]
+    chosen = _choose([_FoldSearch(blocks, structure_of, units, *fold) for fold in folds], task.strengths, progress)
+    problem = Problem(blocks, structure_of(every), np.arange(len(units.rows)))
+    weights = problem.weights(problem.solve(chosen.strength))
+    tables = {name: table.astype(np.float32) for name, table in weights.blocks.items()}
+    shares = shares_of(blocks, weights.blocks)
+    head = ViewHead([*views], tables, weights.bias.astype(np.float32), task.kind, shares, task.texts)
+    return FittedField(head, chosen, rows, {}), [table.astype(np.float32) for table in weights.extra]
 
 
 def drawn_rows(words: Sequence[int] | np.ndarray, most: int, seed: int) -> np.ndarray:
@@ -212,54 +220,45 @@ def drawn_rows(words: Sequence[int] | np.ndarray, most: int, seed: int) -> np.nd
     return np.sort(order[: int(np.searchsorted(np.cumsum(lengths[order]), most)) + 1])
 
 
-def _folds(rows: np.ndarray, groups: np.ndarray, seed: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Rows to learn from and rows to score, with groups kept together."""
-    from sklearn.model_selection import GroupKFold
-
-    count = min(FOLDS, len(np.unique(groups[rows])))
-    if count > 1:
-        for learn, score in GroupKFold(count, shuffle=True, random_state=seed).split(rows, groups=groups[rows]):
-            yield rows[learn], rows[score]
-
-
-def _choose(folds: Sequence[_Fold], strengths: Sequence[float], progress: Progress | None) -> ChosenField:
+def _choose(folds: Sequence[_FoldSearch], strengths: Sequence[float], progress: Progress | None) -> ChosenField:
     """The strength with the highest likelihood on left-out rows."""
     losses: dict[float, float] = {}
     for strength in strengths if folds else ():
         for fold in folds:
             fold.try_out(strength)
             if progress is not None:
-                progress(sum(len(one.found) for one in folds), len(strengths) * len(folds))
+                progress(sum(len(other.tried) for other in folds), len(strengths) * len(folds))
         losses[strength] = sum(fold.losses[strength] for fold in folds)
         if losses[strength] > min(losses.values()):
             break
     best = min(losses, key=lambda strength: losses[strength]) if losses else USUAL
-    return ChosenField(best, [fold.told(best) for fold in folds], losses)
+    return ChosenField(best, [fold.left_out(best) for fold in folds], losses)
 
 
-class _Fold:
+class _FoldSearch:
     """Rows to learn from, and others to score; the search for each strength starts from the previous result."""
 
     def __init__(
         self, blocks: Mapping[str, Block], structure_of: StructureOf, units: Units, learn: np.ndarray, score: np.ndarray
     ) -> None:
         self.problem = Problem(blocks, structure_of(learn), units.picked(learn))
-        self.asked, self.rows, self.structure = units.picked(score), score, structure_of(score)
-        self.blocks = {name: _used_rows(block, self.asked) for name, block in blocks.items()}
-        self.lengths = np.unique(units.rows[self.asked], return_counts=True)[1]
+        self.rows, self.structure = score, structure_of(score)
+        scored = units.picked(score)
+        self.blocks = {name: _used_rows(block, scored) for name, block in blocks.items()}
+        self.lengths = np.unique(units.rows[scored], return_counts=True)[1]
         self.vector: np.ndarray | None = None
         self.losses: dict[float, float] = {}
-        self.found: dict[float, tuple[np.ndarray, Extra]] = {}
+        self.tried: dict[float, tuple[np.ndarray, Extra]] = {}  # the scores, and the structure's weights
 
     def try_out(self, strength: float) -> None:
         self.vector = self.problem.solve(strength, self.vector, _CLOSE_FOLD)
         weights = self.problem.weights(self.vector)
         scores = weights.bias + sum(np.asarray(block @ weights.blocks[name]) for name, block in self.blocks.items())
-        self.found[strength] = scores, weights.extra
+        self.tried[strength] = scores, weights.extra
         self.losses[strength] = self.structure.loss(scores, weights.extra)[0]
 
-    def told(self, strength: float) -> LeftOut:
-        scores, extra = self.found[strength]
+    def left_out(self, strength: float) -> LeftOut:
+        scores, extra = self.tried[strength]
         return LeftOut(self.rows, np.split(scores.astype(np.float32), np.cumsum(self.lengths)[:-1]), extra)
 
 

@@ -3,8 +3,8 @@
 1. The teacher, the head over the views, is trained on the labelled rows and scores the texts.
 2. Its logits are shifted so that the classes have the same shares over all texts as among the labelled rows
    (distribution alignment): otherwise a teacher of a hundred rows would give most texts of a new kind one class.
-3. The most confident texts of each class, a share of `KEPT`, train the student (`taught.py`); the labelled rows are
-   a tenth of its training weight.
+3. The most confident texts of each class, a share of `KEPT`, train the student (`rows/taught.py`); the labelled
+   rows are a tenth of its training weight.
 4. The student's logits are one more view for the head, whose weight is learned like every view's.
 
 The student was trained on the rows that the head is fitted on, so the head would trust it far too much. So the head is
@@ -24,9 +24,10 @@ import scipy.sparse as sp
 
 from foretext.errors import UserError
 from foretext.tasks.views.base import Block, Units, View, is_sparse, units_of
-from foretext.tasks.views.head import Fitted, Labels, fit_views, folds_of, read_blocks
-from foretext.tasks.views.ngrams import NGrams
-from foretext.tasks.views.taught import Taught
+from foretext.tasks.views.head import read_blocks
+from foretext.tasks.views.rows.linear import Fitted, Labels, fit_views, folds_of
+from foretext.tasks.views.rows.ngrams import NGrams
+from foretext.tasks.views.rows.taught import Taught
 
 KEPT = 0.6  # share of the texts of each class
 LABELLED = 0.1  # share of the student's training weight
@@ -58,7 +59,7 @@ def drawn_texts(texts: Sequence[str], seed: int) -> list[str]:
 def text_units(texts: Sequence[str], views: Sequence[View], seed: int) -> Units:
     """A sample of the texts, as views read them. UserError if there is nothing to learn from."""
     units = units_of([(text,) for text in drawn_texts(texts, seed)], "classification", True)
-    words = {word for own in units.side(0) for word in own}
+    words = {word for text in units.side(0) for word in text}
     if not words:
         raise UserError("--unlabelled: this text has no words; give other text, or leave it out")
     some_or_none = read_blocks(views, Units([(sorted(words),), ([],)], np.arange(2)))
@@ -84,8 +85,8 @@ def aligned(logits_NC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
     logits."""
     shift = np.zeros(len(shares_C))
     for _ in range(_ROUNDS):
-        found = _softmax(logits_NC + shift)
-        shift += np.log(shares_C / np.maximum(found.mean(0), 1e-12))
+        chances_NC = _softmax(logits_NC + shift)
+        shift += np.log(shares_C / np.maximum(chances_NC.mean(0), 1e-12))
     return _softmax(logits_NC + shift)
 
 
@@ -94,16 +95,16 @@ def surest(chances_NC: np.ndarray, kept: float = KEPT) -> tuple[np.ndarray, np.n
     classes = chances_NC.argmax(1)
     chosen = []
     for number in range(chances_NC.shape[1]):
-        own = np.flatnonzero(classes == number)
-        order = np.argsort(-chances_NC[own, number], kind="stable")
-        chosen.append(own[order[: int(np.ceil(kept * len(own)))]])
+        of_class = np.flatnonzero(classes == number)
+        order = np.argsort(-chances_NC[of_class, number], kind="stable")
+        chosen.append(of_class[order[: int(np.ceil(kept * len(of_class)))]])
     rows = np.sort(np.concatenate(chosen))
     return rows, classes[rows]
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    found = np.exp(logits - logits.max(1, keepdims=True))
-    return np.asarray(found / found.sum(1, keepdims=True))
+    exponentials = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(exponentials / exponentials.sum(1, keepdims=True))
 
 
 # -- teacher and student -----------------------------------------------------------------------------------------------
@@ -130,12 +131,12 @@ class SelfTraining:
         self.units, self.labels, self.seed = units, labels, seed
         self.rows, self.text = read_blocks(views, units), _read(views, text, progress)
         self.terms = NGrams.learned(text, LEAST_COUNT, MOST_TERMS)
-        self.student_rows, self.student_text = (self.terms.matrix(own.side(0)) for own in (units, text))
+        self.student_rows, self.student_text = (self.terms.matrix(texts.side(0)) for texts in (units, text))
 
     def taught(self, rows: np.ndarray, groups: np.ndarray) -> Taught:
         """The student of a teacher that learned from these rows. Neither sees the labels of other rows."""
         values, classes = self.labels.values[rows], self.labels.classes
-        texts, given = surest(aligned(self._said(rows, groups[rows]), shares_of(values, classes)))
+        texts, given = surest(aligned(self._logits(rows, groups[rows]), shares_of(values, classes)))
         share = LABELLED / (1 - LABELLED) * len(texts) / len(rows)
         return Taught.learned(
             self.terms,
@@ -145,14 +146,14 @@ class SelfTraining:
             classes,
         )
 
-    def _said(self, rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    def _logits(self, rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
         """The logits that the teacher of these rows gives to the texts."""
         known = cast(View, _Known("", {name: block[rows] for name, block in self.rows.items()}))
         units = Units([self.units.words[row] for row in rows], np.arange(len(rows)))
         labels = Labels(self.labels.kind, self.labels.values[rows], self.labels.classes)
         head = fit_views([known], units, labels, self.seed, groups, TEACHER_ROWS).head
-        said = (np.asarray(block @ head.weights[f".{name}"]) for name, block in self.text.items())
-        return np.asarray(head.bias + sum(said))
+        added = (np.asarray(block @ head.weights[f".{name}"]) for name, block in self.text.items())
+        return np.asarray(head.bias + sum(added))
 
 
 def _read(views: Sequence[View], text: Units, progress: Progress) -> dict[str, Block]:
@@ -193,9 +194,9 @@ def gain_of(before: Fitted, after: Fitted, values: np.ndarray) -> Gain:
     """Paired over the rows, which the same folds leave out in both cases. With a hundred rows the accuracy says little,
     so the loss decides. It may rise a little: teachers in the folds have a fifth fewer labels than the final student's,
     so the final view is better than those that cross-validation has tried."""
-    said, own = (before.chosen.outputs, after.chosen.outputs), values[before.rows]
-    right = [float((outputs.argmax(1) == own).mean()) for outputs in said]
-    losses = [-np.log(np.maximum(_softmax(outputs)[np.arange(len(own)), own], 1e-12)) for outputs in said]
+    both, gold = (before.chosen.outputs, after.chosen.outputs), values[before.rows]
+    right = [float((outputs.argmax(1) == gold).mean()) for outputs in both]
+    losses = [-np.log(np.maximum(_softmax(outputs)[np.arange(len(gold)), gold], 1e-12)) for outputs in both]
     fallen = losses[0] - losses[1]
     kept = fallen.mean() > -ALLOWED * fallen.std() / np.sqrt(len(fallen))
     return Gain(right[0], right[1], (float(losses[0].mean()), float(losses[1].mean())), bool(kept))
@@ -217,14 +218,14 @@ def with_text(
     if not folds or np.isnan(fitted.chosen.outputs).any():
         return fitted, None
     training = SelfTraining(views, units, labels, text, seed, partial(work, "reading text"))
-    said = np.zeros((len(units.rows), labels.classes))
+    logits = np.zeros((len(units.rows), labels.classes))
     for number, (learn, score) in enumerate(folds):
         work("learning from text", number, len(folds) + 1)
-        said[score] = training.taught(learn.numpy(), numbers).logits(training.student_rows[score.numpy()])
+        logits[score] = training.taught(learn.numpy(), numbers).logits(training.student_rows[score.numpy()])
     work("learning from text", len(folds), len(folds) + 1)
     taught = training.taught(np.arange(len(units.rows)), numbers)
     work("learning from text", len(folds) + 1, len(folds) + 1)
-    known = cast(View, _Known(Taught.name, {"logits": said}))
+    known = cast(View, _Known(Taught.name, {"logits": logits}))
     better = fit_views([*fitted.head.views, known], units, labels, seed, groups)
     better.head.views[-1] = taught
     gain = gain_of(fitted, better, labels.values)

@@ -1,4 +1,13 @@
-"""Fine-tuning: labelled rows and a pre-trained run in, a task model out. It uses the same loop as pre-training."""
+"""Fine-tuning: labelled rows and a pre-trained run in, a task model out. It uses the same loop as pre-training.
+
+hold out rows                       split_rows
+the model to start from, and        with_base: load or make it; word vectors and text beside it
+what it knows besides
+the configuration                   resolve, from the request, the rows and a run that is resumed
+the model                           build_finetuned
+a head over views, or the loop      _fit_head, _fit_trunk
+its score                           Finetuned.scores
+"""
 
 from __future__ import annotations
 
@@ -8,58 +17,41 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from foretext.config import Change
 from foretext.errors import Interrupted, UserError
-from foretext.objectives.base import Objective, Stock
-from foretext.plan import ViewsConfig
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
-from foretext.runs.model import (
-    SavedModel,
-    encode,
-    example_scores,
-    facing,
-    load_model,
-    pretrained_model,
-)
-from foretext.runs.report import Reporter, StopRequest, Warns, Work
-from foretext.runs.run_config import MICRO_TOKENS, Budget, FinetuneConfig, has_begun, is_finished, read_config
-from foretext.runs.views import SPAN, unit_outputs, view_scores
-from foretext.tasks.family import Encoded, Encoding, Family, family_of
+from foretext.runs.model import SavedModel, encode, example_scores, facing, load_model, pretrained_model
+from foretext.runs.report import Reporter, StopRequest, Warns
+from foretext.runs.run_config import FinetuneConfig, has_begun, is_finished, read_config
+from foretext.runs.views import view_scores
+from foretext.tasks.family import Encoded, Family, family_of
 from foretext.tasks.files.predictions import Predictions
-from foretext.tasks.labelled import DEFAULT_FRACTION, Split
-from foretext.tasks.layouts.windows import unlabelled_rows
+from foretext.tasks.labelled import Split
 from foretext.tasks.scores.confusion_picture import confusion_matrix_png
-from foretext.tasks.scores.metrics import Scores, with_interval
+from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.views.base import Fold
 from foretext.tasks.views.baselines import Baseline, baselines
-from foretext.train.finetuning.finetune_model import build_finetuned, optimizer_of
-from foretext.train.finetuning.finetune_questions import learned_questions
-from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
-from foretext.train.finetuning.finetune_settings import (
-    learned_of,
-    not_followed,
-    resolve,
-    size_of,
-    unused_head,
-    with_length,
+from foretext.train.finetuning.finetune_knowledge import (
+    views_of,
+    with_own_text,
+    with_own_words,
+    with_vectors_beside,
 )
-from foretext.train.finetuning.finetune_vectors import knowledge_of, views_of, with_own_words, with_vectors_beside
-from foretext.train.finetuning.finetune_views import (
-    ViewsResult,
-    choose_trunk,
-    copies,
-    finetune_views,
-    plan_lines,
-    scored,
-    stack_views,
-    view_lines,
-    worth_reading,
+from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, split_rows
+from foretext.train.finetuning.finetune_settings import not_followed, resolve, unused_head
+from foretext.train.finetuning.finetune_trunk import (
+    Validator,
+    build_finetuned,
+    job_of,
+    make_ready,
+    open_run,
+    stage_of,
+    stock_of,
 )
-from foretext.train.finetuning.out_of_fold import Counted, Fold, folds_for, out_of_fold
-from foretext.train.finetuning.own_text import with_own_text
+from foretext.train.finetuning.finetune_views import Counted, ViewsFitting, ViewsResult, folds_for, out_of_fold, scored
 from foretext.train.finetuning.views_alone import (
     as_begun,
     check_views_alone,
@@ -67,22 +59,12 @@ from foretext.train.finetuning.views_alone import (
     is_learning,
     with_views_learned,
 )
-from foretext.train.loop import Job, Loop, Stage
-from foretext.train.planning import (
-    SMALLER_RUN,
-    Memory,
-    check_disk,
-    check_memory,
-    describe_finetuning,
-    finetuning_memory,
-)
+from foretext.train.loop import Loop
+from foretext.train.planning import SMALLER_RUN, Memory, check_memory, describe_finetuning
 from foretext.train.resume import draw_missing_curve, finished, going_on, starts_over, write_curve, writing
 from foretext.train.untrained import new_base
 
-Validator = Callable[[], dict[str, float]]
-Judged = tuple[Scores, Predictions]
 CONFUSION = "confusion.png"
-NORMED_TOKENS = 8 * MICRO_TOKENS  # batch norm needs many rows: its statistics matter more than fitting the cache
 
 
 @dataclass
@@ -124,7 +106,7 @@ def finetune(
 ) -> Finetuned:
     """Fine-tunes, and returns the model with the weights of its best epoch on the validation rows."""
     family = family_of(request.kind)
-    split, notes = _split(request, family)
+    split, notes = split_rows(request, family)
     tune_allocator()
     training = _Finetuning(
         request, family, split, reporter or Reporter(), reporter or Warns(), stopping or StopRequest()
@@ -139,13 +121,13 @@ def finetune(
     if request.resume and is_finished(run):
         return training.finished(run)
     with writing(run, training.reporter.note, over) as writer:
-        made = training.train(writer, notes)
-        if made.model.finetuned.trains:
+        result = training.train(writer, notes)
+        if result.model.finetuned.trains:
             write_curve(run)
-        _draw_confusion(made.validated, run)
+        _draw_confusion(result.validated, run)
         if request.views_alone:
             forget_learning(run)
-    return made
+    return result
 
 
 def _draw_confusion(scores: Scores | None, run: RunDirectory) -> None:
@@ -169,7 +151,7 @@ class _Finetuning:
         request = self._with_model()
         if request.views_alone or views_of(request, self.family, None) is None:
             return request
-        sources = [model for model in (request.knowledge, request.start) if model is not None]
+        sources = [model for model in (request.knowledge, request.base_model) if model is not None]
         return with_own_text(request, sources, self.reporter.note)
 
     def _with_model(self) -> FinetuneRequest:
@@ -188,7 +170,7 @@ class _Finetuning:
             work = functools.partial(self.work, None)
             request = new_base(request, base, self.split.train, self.reporter.note, work)
         if base.direction is not None:
-            request = replace(request, base=facing(request.start, base.direction))
+            request = replace(request, base=facing(request.base_model, base.direction))
         return with_own_words(request)
 
     def finished(self, run: RunDirectory) -> Finetuned:
@@ -201,15 +183,16 @@ class _Finetuning:
             forget_learning(run)
             changes = [change for change in changes if change.key != "task.sentences"]  # the text has been deleted
         self.reporter.note(finished(run.path, changes))
-        made = Finetuned(load_model(run.path), self.split.valid, learned=self.split.train)
-        if made.model.views is not None:
-            return replace(made, held_out=self.request.valid or ())
+        result = Finetuned(load_model(run.path), self.split.valid, learned=self.split.train)
+        if result.model.views is not None:
+            return replace(result, held_out=self.request.valid or ())
         draw_missing_curve(run, self.reporter.note)
-        if self.family.draws_confusion(made.model.task_config) and not (run.path / CONFUSION).exists():
-            _draw_confusion(made.scores(self.reporter), run)
-        return made
+        if self.family.draws_confusion(result.model.task_config) and not (run.path / CONFUSION).exists():
+            _draw_confusion(result.scores(self.reporter), run)
+        return result
 
     def train(self, writer: RunWriter | None, notes: Sequence[str]) -> Finetuned:
+        """Resolves the configuration, builds the model, and fits a head over views or trains the trunk."""
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
         if request.views_alone:
             rows = self.split.train if request.valid is not None else request.rows
@@ -224,64 +207,45 @@ class _Finetuning:
         if choose_device(request.device).type == "cpu":
             check_memory(Memory(config.model, 1, 1), SMALLER_RUN)  # for the weights; repeated once the rows are encoded
         model = build_finetuned(request, config)
-        return self._fit_trunk(model, writer) if config.views is None else self._fit_head(model, config.views, writer)
+        return self._fit_trunk(model, writer) if config.views is None else self._fit_head(model, writer)
 
-    def _fit_head(self, model: SavedModel, views: ViewsConfig, writer: RunWriter | None) -> Finetuned:
+    def _fit_head(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
         """Fits a head over the views, and the trunk if one of them reads it fine-tuned."""
-        named = self.split.valid if self.request.valid is not None else []
-        rows = self.split.train if named else self.request.rows
-        if self.request.kind == SPAN:
-            rows = self._drawn(rows)
-        if not views.tuned or not self._worth_tuning(model, rows):
-            return self._fit_views(model, rows, named, writer)
-        made = replace(self, split=Split(list(rows), [], ""))._fit_trunk(model, writer)
-        if named:
-            made = replace(made, held_out=named, validated=None, how=f"{len(named):,} validation rows")
-            made.scores(self.reporter)
-        return made
-
-    def _drawn(self, rows: Sequence[Any]) -> Sequence[Any]:
-        """The questions that views learn from."""
-        drawn = learned_questions(rows, self.request.seed)
-        if len(drawn) < len(rows):
-            self.reporter.note(f"{len(drawn):,} of {len(rows):,} questions are drawn for the views to learn from")
-        return drawn
-
-    def _worth_tuning(self, model: SavedModel, rows: Sequence[Any]) -> bool:
-        """Whether to fine-tune the trunk. If it may be read as it is or left out instead, its states decide."""
-        views = model.finetuned.views
-        assert views is not None
-        if len(views.alternatives) == 1:
-            return views.tuned
-        work = functools.partial(self.work, None)
-        worth, why = worth_reading(model, rows, knowledge_of(self.request), self.request.seed, work)
-        if why:
-            self.reporter.note(why)
-        if not worth:
-            model.config = replace(model.finetuned, views=views.without_trunk, budget=None)
-        return worth
+        request, reporter = self.request, self.reporter
+        named = self.split.valid if request.valid is not None else []
+        rows = self.split.train if named else request.rows
+        rows = self.family.view_task().drawn(rows, request.seed, reporter.note)
+        fitting = ViewsFitting(request, model, rows, functools.partial(self.work, None))
+        if fitting.views.tuned and fitting.worth_tuning(reporter.note):
+            result = replace(self, split=Split(list(rows), [], ""))._fit_trunk(model, writer)
+            if named:
+                result = replace(result, held_out=named, validated=None, how=f"{len(named):,} validation rows")
+                result.scores(reporter)
+            return result
+        reporter.plan(f"a head over views for {request.kind}", fitting.plan_lines())
+        work = functools.partial(self.work, writer.run if writer and is_learning(writer.run) else None)
+        return self._with_views(model, named, replace(fitting, work=work).finish(named, writer))
 
     def _fit_trunk(self, model: SavedModel, writer: RunWriter | None) -> Finetuned:
-        """Runs the loop. With views, first computes what their head needs."""
+        """Runs the loop. With views, first fits their head."""
         request, reporter, run = self.request, self.reporter, writer.run if writer else None
-        config, device = model.finetuned, choose_device(request.device)
-        goes_on = run is not None and has_begun(run)
-        work = functools.partial(self.work, run if goes_on else None)
+        config, resumed = model.finetuned, run is not None and has_begun(run)
+        work = functools.partial(self.work, run if resumed else None)
         learned = encode(self.split.train, model, self.about_rows, work)
         held_out = encode(self.split.valid, model, self.about_rows, work)
         if not learned.examples:
             raise UserError("this run's vocabulary has no piece for any word of the rows; use another run, or --system")
-        stock = self._stock(model, learned.examples, work)
-        validations: dict[float, Judged] = {}
-        stage = self._stage(model, stock, held_out, _validator(model, held_out, validations))
-        self._ready(model, learned, stage, functools.partial(work, "fitting the head"), fits=not goes_on)
+        stock = stock_of(model, request, learned.examples, self.about_rows.note, work)
+        validations: dict[float, Predictions] = {}
+        stage = stage_of(model, request, stock, held_out, _validator(model, held_out, validations))
+        make_ready(model, request, learned, stage, None if resumed else functools.partial(work, "fitting the head"))
         with out_of_memory_as_user_error(stage.micro_batch):
-            loop = Loop(self._job(model, stage, device), writer, reporter, self.stopping)
+            loop = Loop(job_of(model, request, stage, bool(self.split.valid)), writer, reporter, self.stopping)
             if writer is not None:
-                _open_run(writer, model, loop)
+                open_run(writer, model, loop)
             plan = describe_finetuning(loop, model.finetuned, learned, held_out, stock)
             if config.views is not None:
-                plan += view_lines(model, knowledge_of(request), request.unlabelled)
+                plan += ViewsFitting(request, model, learned.rows, work).view_lines()
             reporter.plan(f"fine-tuning for {request.kind}", plan)
             stacked = None if config.views is None else self._stack(config, model, learned, writer)
             begun = loop.position.step
@@ -290,35 +254,13 @@ class _Finetuning:
         model.trunk.eval()
         model.head.eval()
         if stacked is not None:
-            if stacked.remark:
-                reporter.note(stacked.remark)
-            return Finetuned(model, [], stacked.scores, stacked.how, stacked.rivals)
-        made = Finetuned(model, self.split.valid, learned=self.split.train)
+            return self._with_views(model, [], stacked)
+        result = Finetuned(model, self.split.valid, learned=self.split.train)
         # otherwise an earlier process had the best
         if loop.position.best is not None and loop.position.best_step > begun:
-            made.validated = _of_best(model, held_out, validations.get(loop.position.best))
-        made.scores(reporter)
-        return made
-
-    def _ready(
-        self, model: SavedModel, learned: Encoded, stage: Stage, progress: Callable[[int, int], None], fits: bool
-    ) -> None:
-        """The time it takes, the device, and what the head takes from the rows before it learns."""
-        device = choose_device(self.request.device)
-        model.config = with_length(model.finetuned, size_of(self.request), len(learned.examples), stage.order)
-        model.trunk.to(device)
-        model.head.to(device)
-        if fits:
-            with out_of_memory_as_user_error(stage.micro_batch):
-                self._meet(model, learned, device, progress)
-
-    def _meet(
-        self, model: SavedModel, learned: Encoded, device: torch.device, progress: Callable[[int, int], None]
-    ) -> None:
-        """What a head takes from the rows before it learns."""
-        model.head.meet(learned.examples)
-        if model.finetuned.transfer.head == "probe":
-            model.head.fit_head(model.trunk, learned.examples, device, self.request.seed, progress)
+            result.validated = _of_best(model, held_out, validations.get(loop.position.best))
+        result.scores(reporter)
+        return result
 
     def _stack(
         self, config: FinetuneConfig, model: SavedModel, learned: Encoded, writer: RunWriter | None
@@ -326,44 +268,38 @@ class _Finetuning:
         """The head over the views. It is fitted on scores by trunks that have not seen the row; then the trunk of the
         run learns all rows."""
         request, rows = self.request, learned.rows
-        classes = [row.label for row in rows] if config.task.labels else None
-        folds = folds_for(classes, copies(rows), request.seed)
+        folds = folds_for(rows, config.task, request.seed)
 
         def scores_of(number: int, fold: Fold) -> list[np.ndarray]:
             return self._left_out(config, learned, fold, f"fold {number + 1} of {len(folds)}")
 
-        tuned = unit_outputs(out_of_fold(folds, scores_of, writer), rows, request.kind)
-        work, knowledge = functools.partial(self.work, None if writer is None else writer.run), knowledge_of(request)
-        assert config.views is not None
-        if len(config.views.alternatives) > 1:
-            self.reporter.note(choose_trunk(model, rows, tuned, knowledge, request.seed, work))
+        scores = out_of_fold(folds, scores_of, writer)
+        tuned = self.family.view_task().outputs(scores, rows, request.kind)
+        work = functools.partial(self.work, None if writer is None else writer.run)
+        fitting = ViewsFitting(request, model, rows, work, tuned)
+        if len(fitting.views.alternatives) > 1:
+            self.reporter.note(fitting.choose_trunk())
         if not model.finetuned.trains:
-            return finetune_views(model, rows, (), knowledge, request.seed, work, writer, request.unlabelled)
-        return stack_views(model, rows, tuned, knowledge, request.seed, work, writer, request.unlabelled)
+            return replace(fitting, tuned=None).finish((), writer)
+        return fitting.before_trunk(writer)
 
     def _left_out(self, config: FinetuneConfig, learned: Encoded, fold: Fold, title: str) -> list[np.ndarray]:
         """The scores of a fold's rows by a trunk that was fine-tuned on the other folds."""
-        own, asked = (
+        request = self.request
+        others, left_out = (
             Encoded([learned.rows[row] for row in part], [learned.examples[row] for row in part]) for part in fold
         )
-        model = build_finetuned(self.request, config)
-        stage = self._stage(model, model.head.stock([own.examples], []), Encoded([], []), dict)
-        self._ready(model, own, stage, lambda done, total: None, fits=True)
-        job = self._job(model, stage, choose_device(self.request.device))
-        Loop(job, None, Counted(self.reporter, f"fine-tuning, {title}", model.finetuned.updates), self.stopping).run()
-        return example_scores(model, asked.examples)
+        model = build_finetuned(request, config)
+        stage = stage_of(model, request, model.head.stock([others.examples], []), Encoded([], []), dict)
+        make_ready(model, request, others, stage, lambda done, total: None)
+        counted = Counted(self.reporter, f"fine-tuning, {title}", model.finetuned.updates)
+        Loop(job_of(model, request, stage, bool(self.split.valid)), None, counted, self.stopping).run()
+        return example_scores(model, left_out.examples)
 
-    def _fit_views(
-        self, model: SavedModel, rows: Sequence[Any], named: Sequence[Any], writer: RunWriter | None
-    ) -> Finetuned:
-        request, knowledge = self.request, knowledge_of(self.request)
-        plan = plan_lines(model, rows, knowledge, request.unlabelled)
-        self.reporter.plan(f"a head over views for {request.kind}", plan)
-        work = functools.partial(self.work, writer.run if writer and is_learning(writer.run) else None)
-        result = finetune_views(model, rows, named, knowledge, request.seed, work, writer, request.unlabelled)
+    def _with_views(self, model: SavedModel, held_out: Sequence[Any], result: ViewsResult) -> Finetuned:
         if result.remark:
             self.reporter.note(result.remark)
-        return Finetuned(model, named, result.scores, result.how, result.rivals)
+        return Finetuned(model, held_out, result.scores, result.how, result.rivals)
 
     def work(self, checkpoint: RunDirectory | None, title: str, done: int, total: int) -> None:
         """Before training a signal ends the work at once: everything worth saving has been saved."""
@@ -371,102 +307,13 @@ class _Finetuning:
         if self.stopping.requested is not None:
             raise Interrupted(self.stopping.requested, None if checkpoint is None else str(checkpoint.path))
 
-    def _stock(self, model: SavedModel, examples: Sequence[Any], work: Work) -> Stock:
-        """What is learned from: the examples of the rows and, for systems whose heads use them, those of other tasks
-        and of unlabelled text."""
-        note, layout, tasks = self.about_rows.note, model.layout, [examples]
-        for other in self.request.also:
-            encoding = Encoding(learned_of(other), model.tokenizer, layout)
-            progress = functools.partial(work, "encoding")
-            tasks.append(family_of(other.kind).encode(other.rows, encoding, True, note, progress).examples)
-        text = () if model.finetuned.views is not None else self.request.unlabelled  # a view learns from it
-        if not text:
-            return model.head.stock(tasks)
-        return model.head.stock(
-            tasks, unlabelled_rows(text, model.tokenizer, layout, note, functools.partial(work, "encoding text"))
-        )
 
-    def _stage(self, model: SavedModel, stock: Stock, held_out: Encoded, evaluate: Validator) -> Stage:
-        """The examples, their order, and as many rows per micro-batch as fit in memory."""
-        training = model.finetuned.training
-        order = model.head.order(stock, training.batch_size, self.request.seed)
-        micro = min(training.micro_batch or rows_at_a_time(model.head, stock), training.batch_size)
-        if choose_device(self.request.device).type == "cpu":
-            memory = finetuning_memory(micro, model.model_config, model.head, stock, held_out)
-            check_memory(memory, SMALLER_RUN, built=True)
-        return Stage(stock.example, order, micro, evaluate)
-
-    def _job(self, model: SavedModel, stage: Stage, device: torch.device) -> Job:
-        return Job(
-            trunk=model.trunk,
-            objective=model.head,
-            stages=(stage,),
-            optimizer=optimizer_of(model, self.request.start, stage.order.steps_per_epoch),
-            config=model.finetuned.training,
-            budget=Budget(steps=model.finetuned.updates),
-            seed=self.request.seed,
-            device=device,
-            evaluate_every=stage.order.steps_per_epoch,
-            keep_best="main" if self.split.valid else None,
-        )
+# -- scores ------------------------------------------------------------------------------------------------------------
 
 
-def rows_at_a_time(task: Objective, stock: Stock) -> int:
-    """As many examples as hold about `MICRO_TOKENS` trained tokens; more if batch norm compares them."""
-    most = NORMED_TOKENS if task.norms_rows else MICRO_TOKENS
-    return max(1, most // max(task.learned_tokens(example) for example in stock.rows))
-
-
-def _open_run(writer: RunWriter, model: SavedModel, loop: Loop) -> None:
-    check_disk(writer.run, loop.job)
-    loop.restore()
-    files = {"config.toml": model.config.text().encode()}
-    if not writer.run.has("tokenizer.json"):
-        files["tokenizer.json"] = model.tokenizer.to_json().encode()
-    writer.commit(files)
-    model.run = writer.run
-
-
-# -- data --------------------------------------------------------------------------------------------------------------
-
-
-def _split(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[str]]:
-    """The rows to train on and to validate on, and notes about them."""
-    if not request.rows:
-        raise UserError("there are no rows to fine-tune on")
-    remarks = family.check(request.rows, request.kind)
-    family.check(request.valid or (), request.kind)
-    if request.valid is not None:
-        return Split(list(request.rows), list(request.valid), ""), remarks
-    part = DEFAULT_FRACTION if request.hold_out is None else request.hold_out
-    split = family.hold_out(request.rows, part, request.seed)
-    return split, [*remarks, *([split.note] if split.note else [])]
-
-
-# -- scores ----------------------------------------------------------------------------------------------------------
-
-
-def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
-    """The task's metrics on labelled rows, with an interval."""
-    config, family = model.task_config, family_of(model.task_config.kind)
-    scores = example_scores(model, encoded.examples, progress)
-    predictions = family.predictions(encoded, scores, config, model.head)
-    return _with_interval(model, encoded, (family.score(encoded.rows, predictions, config), predictions))
-
-
-def _with_interval(model: SavedModel, encoded: Encoded, judged: Judged) -> Scores:
-    scores, predictions = judged
-    score = functools.partial(family_of(model.task_config.kind).score, config=model.task_config)
-    return with_interval(scores, encoded.rows, predictions, score)
-
-
-def _of_best(model: SavedModel, encoded: Encoded, judged: Judged | None) -> Scores | None:
-    return None if judged is None else _with_interval(model, encoded, judged)
-
-
-def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Judged]) -> Validator:
+def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Predictions]) -> Validator:
     """Scores the validation rows after each epoch. For each value of the metric that chooses the epoch, `seen` keeps
-    the scores and predictions of the first epoch that reached it."""
+    the predictions of the first epoch that reached it."""
     config, task = model.task_config, model.head
     family = family_of(config.kind)
 
@@ -479,7 +326,20 @@ def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Judged]) 
         result = family.score(held_out.rows, predictions, config)
         loss = family.loss(held_out, scores, config, task)
         merit = family.merit(result, loss, config)
-        seen.setdefault(merit, (result, predictions))
+        seen.setdefault(merit, predictions)
         return {"main": merit, "loss": loss} | result.values
 
     return evaluate
+
+
+def _of_best(model: SavedModel, encoded: Encoded, predictions: Predictions | None) -> Scores | None:
+    """The best epoch's scores, with an interval."""
+    if predictions is None:
+        return None
+    return family_of(model.task_config.kind).with_interval(encoded.rows, predictions, model.task_config)
+
+
+def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
+    """The task's metrics on labelled rows, with an interval."""
+    scores = example_scores(model, encoded.examples, progress)
+    return family_of(model.task_config.kind).scored(encoded, scores, model.task_config, model.head)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from foretext.config import Setting, setting_of
 from foretext.errors import UserError
 from foretext.plan import PAPER, TUNED, VIEWS_ALONE, ViewsConfig
-from foretext.tasks.family import Reading, family_of
+from foretext.tasks.family import Family, Reading, family_of
+from foretext.tasks.labelled import DEFAULT_FRACTION, Split
 
 if TYPE_CHECKING:
     from foretext.runs.model import SavedModel
@@ -105,14 +106,14 @@ class FinetuneRequest:
             raise UserError("--hold-out is for rows without --valid; leave out one of the two")
 
     @property
-    def start(self) -> SavedModel:
+    def base_model(self) -> SavedModel:
         """The model to start from. If `base` only names it, `train/untrained.py` loads or makes it first."""
         assert not isinstance(self.base, Base)
         return self.base
 
-    def said(self, key: str) -> Any:
+    def setting(self, key: str) -> Any:
         """The value of a key in --set or a file; None if not given."""
-        return next((one.value for one in map(setting_of, reversed(self.sets)) if one.key == key), None)
+        return next((given.value for given in map(setting_of, reversed(self.sets)) if given.key == key), None)
 
     @property
     def views_alone(self) -> bool:
@@ -122,7 +123,7 @@ class FinetuneRequest:
     @property
     def asks_for_lm(self) -> bool:
         """Whether λ is given."""
-        return self.lm_weight is not None or self.said("transfer.lm_weight") is not None
+        return self.lm_weight is not None or self.setting("transfer.lm_weight") is not None
 
 
 def asked_of_trunk(request: FinetuneRequest) -> list[str]:
@@ -134,13 +135,13 @@ def asked_of_trunk(request: FinetuneRequest) -> list[str]:
         "--layers": request.layers,
         "--from-scratch": request.from_scratch or None,
     }
-    sets = [one.where for one in map(setting_of, request.sets) if one.names[0] in ("training", "transfer")]
+    sets = [given.where for given in map(setting_of, request.sets) if given.names[0] in ("training", "transfer")]
     return [option for option, given in options.items() if given is not None] + sets
 
 
 def check_asked(request: FinetuneRequest) -> None:
     """UserError for tasks or options that the system does not have."""
-    system = request.start.system
+    system = request.base_model.system
     if system.tasks and request.kind not in system.tasks:
         raise UserError(f"{system.name} learns {' and '.join(system.tasks)}, not {request.kind}; use another --system")
     if system.build_head is None:
@@ -150,36 +151,36 @@ def check_asked(request: FinetuneRequest) -> None:
             )
     else:
         _check_own_heads(request)
-    names = [one.name for one in request.also]
-    for one in request.also:
-        if one.kind not in system.tasks:
-            raise UserError(f"--also {one.kind}=…: {system.name} learns {' and '.join(system.tasks)}, not {one.kind}")
-        if names.count(one.name) > 1 or "." in one.name:
+    names = [task.name for task in request.also]
+    for task in request.also:
+        if task.kind not in system.tasks:
+            raise UserError(f"--also {task.kind}=…: {system.name} learns {' and '.join(system.tasks)}, not {task.kind}")
+        if names.count(task.name) > 1 or "." in task.name:
             raise UserError(
-                f"--also: two tasks have the name {one.name!r}, from their files' names; rename one of the files"
+                f"--also: two tasks have the name {task.name!r}, from their files' names; rename one of the files"
             )
 
 
 def check_views(request: FinetuneRequest, views: ViewsConfig | None) -> None:
     """UserError for options about training the trunk when the views do not train it."""
-    if views is not None and not views.tuned and (asked := asked_of_trunk(request)):
+    if views is not None and not views.tuned and (options := asked_of_trunk(request)):
         raise UserError(
-            f"{asked[0]} is about training the trunk, but the views {','.join(views.kinds)} do not train it; add tuned "
-            "to --views, give --views none, or leave it out"
+            f"{options[0]} is about training the trunk, but the views {','.join(views.kinds)} do not train it; add "
+            "tuned to --views, give --views none, or leave it out"
         )
 
 
 def check_text(request: FinetuneRequest, views: ViewsConfig | None) -> None:
     """UserError for unlabelled text that nothing would learn from."""
-    name = request.start.system.name
-    if not request.unlabelled or request.start.system.build_head is not None:
+    name = request.base_model.system.name
+    if not request.unlabelled or request.base_model.system.build_head is not None:
         return
     if views is None:
         raise UserError(
             "--unlabelled is for a head over views (--views, or a word2vec run) and for --system cvt, but this run "
             f"trains {name} alone; add --views ngrams, or leave it out"
         )
-    if request.kind != "classification":
+    if request.kind not in family_of(request.kind).learn_from_text:
         raise UserError(f"--unlabelled is for classification of single texts, not for {request.kind}; leave it out")
     if not set(views.kinds) - {"states", TUNED}:
         raise UserError(f"--unlabelled needs a view of words, but only {views.kinds[0]} is read; add ngrams to --views")
@@ -188,18 +189,31 @@ def check_text(request: FinetuneRequest, views: ViewsConfig | None) -> None:
 def _check_own_heads(request: FinetuneRequest) -> None:
     """UserError for options about the head if the system has its own heads. Options about which layers learn how fast
     (`transfer.thaw`, `rate_decay`) are allowed."""
-    name = request.start.system.name
+    name = request.base_model.system.name
     if request.plan not in (None, PAPER):
         raise UserError(
             f"--plan {request.plan}: ways of transfer put a new head on pre-trained weights, but {name} has its own "
             "heads; leave it out"
         )
-    for one in map(setting_of, request.sets):
-        section, *keys = one.names
+    for given in map(setting_of, request.sets):
+        section, *keys = given.names
         if section != "transfer" or not keys:
             continue
-        if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and one.value != "linear"):
-            raise UserError(f"{one.where}: {name} has its own heads and takes no other; leave it out")
+        if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and given.value != "linear"):
+            raise UserError(f"{given.where}: {name} has its own heads and takes no other; leave it out")
+
+
+def split_rows(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[str]]:
+    """The rows to train on and to validate on, and notes about them."""
+    if not request.rows:
+        raise UserError("there are no rows to fine-tune on")
+    remarks = family.check(request.rows, request.kind)
+    family.check(request.valid or (), request.kind)
+    if request.valid is not None:
+        return Split(list(request.rows), list(request.valid), ""), remarks
+    part = DEFAULT_FRACTION if request.hold_out is None else request.hold_out
+    split = family.hold_out(request.rows, part, request.seed)
+    return split, [*remarks, *([split.note] if split.note else [])]
 
 
 def as_rows(data: Any, kind: str, columns: dict[str, str] | None = None, format: str | None = None) -> list[Any]:
@@ -211,12 +225,12 @@ def as_rows(data: Any, kind: str, columns: dict[str, str] | None = None, format:
 def as_tasks(also: Iterable[OtherTask]) -> tuple[OtherTask, ...]:
     """Further tasks, each with its rows as from `as_rows`."""
     tasks = tuple(also)
-    for number, one in enumerate(tasks):
-        if not isinstance(one, OtherTask):
+    for number, task in enumerate(tasks):
+        if not isinstance(task, OtherTask):
             raise UserError(
-                f"also[{number}] is a {type(one).__name__}, not a task; give foretext.OtherTask(name, kind, rows)"
+                f"also[{number}] is a {type(task).__name__}, not a task; give foretext.OtherTask(name, kind, rows)"
             )
-    return tuple(replace(one, rows=as_rows(one.rows, one.kind)) for one in tasks)
+    return tuple(replace(task, rows=as_rows(task.rows, task.kind)) for task in tasks)
 
 
 def as_sentences(given: Any, name: str) -> tuple[str, ...]:

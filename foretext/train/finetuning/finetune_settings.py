@@ -21,8 +21,8 @@ from foretext.tasks.family import Family, TaskConfig, family_of
 from foretext.tasks.labelled import Split
 from foretext.tasks.scores.metrics import check_metric
 from foretext.text.order import SampleOrder
+from foretext.train.finetuning.finetune_knowledge import AS_VIEWS, views_of
 from foretext.train.finetuning.finetune_request import FinetuneRequest, OtherTask, check_asked, check_text, check_views
-from foretext.train.finetuning.finetune_vectors import AS_VIEWS, views_of
 from foretext.train.resume import agreed, check_seed, check_sets
 
 MOST_EPOCHS = 20  # upper limit when there are few rows
@@ -37,7 +37,7 @@ def resolve(
 ) -> FinetuneConfig:
     """The resolved configuration without its length, which `with_length` adds. When resuming, it is the run's own,
     after a comparison: `note` gets each change."""
-    base = request.start
+    base = request.base_model
     check_asked(request)
     old = read_config(run) if run is not None and run.has("config.toml") else None
     assert old is None or isinstance(old, FinetuneConfig)
@@ -51,7 +51,7 @@ def resolve(
         epochs=request.epochs or (old.task.epochs if old else 0),
         from_scratch=_from_scratch(request, old),
         rows=rows_fingerprint([*split.train, *split.valid], family),
-        also={one.name: f"{one.kind} {len(learned_of(one).labels)}" for one in request.also},
+        also={other.name: f"{other.kind} {len(learned_of(other).labels)}" for other in request.also},
         sentences=len(request.unlabelled),
         unlabelled=_more_fingerprint(request),
         softmax=_words(request, settings.transfer),
@@ -88,12 +88,12 @@ def _from_scratch(request: FinetuneRequest, old: FinetuneConfig | None) -> bool:
 
 def size_of(request: FinetuneRequest) -> Size:
     """The size whose settings a fine-tuning starts with: the run's own, or the paper's."""
-    return size_named(request.start.system, PAPER if request.plan == PAPER else request.start.info.size)
+    return size_named(request.base_model.system, PAPER if request.plan == PAPER else request.base_model.info.size)
 
 
 def _words(request: FinetuneRequest, transfer: TransferPlan) -> int:
     """The vocabulary of the language-model loss, if it needs a softmax that the trunk does not have."""
-    base = request.start
+    base = request.base_model
     if not transfer.lm_weight or not base.system.softmax_apart:
         return 0
     return base.tokenizer.size if base.objective is None else base.objective.softmax_words()
@@ -110,10 +110,10 @@ def _more_fingerprint(request: FinetuneRequest) -> str:
     """Fingerprint of what is learned from besides the rows. The text of pre-training needs none: it follows from the
     run and the seed."""
     unlabelled = () if request.own_text else request.unlabelled
-    if not unlabelled and not request.also and request.start.vectors is None:
+    if not unlabelled and not request.also and request.base_model.vectors is None:
         return ""
-    others = (rows_fingerprint(one.rows, family_of(one.kind)).encode() for one in request.also)
-    vectors = [] if request.start.vectors is None else [request.start.vectors.tobytes()]
+    others = (rows_fingerprint(other.rows, family_of(other.kind)).encode() for other in request.also)
+    vectors = [] if request.base_model.vectors is None else [request.base_model.vectors.tobytes()]
     return _fingerprint([json.dumps(list(unlabelled)).encode(), *others, *vectors])
 
 
@@ -166,20 +166,21 @@ def _settings(request: FinetuneRequest, family: Family, old: FinetuneConfig | No
 def _before_sets(request: FinetuneRequest, old: FinetuneConfig | None) -> _Settings:
     """The settings of the size, or of the run that is resumed, overridden by those of the named plan."""
     size = size_of(request)
-    objective = size.objective if request.start.system.build_head is not None else None
-    own = _Settings(size.finetuning, size.transfer, size.pooling, objective)
+    objective = size.objective if request.base_model.system.build_head is not None else None
+    usual = _Settings(size.finetuning, size.transfer, size.pooling, objective)
     if old is not None:
         kept = _Settings(old.training, old.transfer, old.pooling or size.pooling, old.objective)
-        own = dataclasses.replace(kept, training=own.training, transfer=own.transfer) if request.plan == PAPER else kept
+        papers = dataclasses.replace(kept, training=usual.training, transfer=usual.transfer)
+        usual = papers if request.plan == PAPER else kept
     if request.plan in (None, PAPER):
-        return own
+        return usual
     way = way_named(request.plan)
     changed = dataclasses.replace(
-        own.training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate, warmup_steps=0
+        usual.training, schedule=way.schedule, warmup=way.warmup, final_rate=way.final_rate, warmup_steps=0
     )
     if old is None:  # a resumed run keeps its rate
         changed = dataclasses.replace(changed, rate=size.rates.get(request.plan, changed.rate))
-    return dataclasses.replace(own, training=changed, transfer=way.transfer)
+    return dataclasses.replace(usual, training=changed, transfer=way.transfer)
 
 
 def _followed(
@@ -191,9 +192,9 @@ def _followed(
     transfer.check()
     transfer = _possible(transfer, request, family)
     new = _from_scratch(request, old)
-    if new and (transfer.thaw == "never" or request.said("transfer.thaw") is None):
+    if new and (transfer.thaw == "never" or request.setting("transfer.thaw") is None):
         transfer = dataclasses.replace(transfer, thaw="all")  # there are no pre-trained weights to protect
-    if new and old is None and request.said("transfer.rate_decay") is None:
+    if new and old is None and request.setting("transfer.rate_decay") is None:
         transfer = dataclasses.replace(transfer, rate_decay=1.0)  # the lowest layers have as much to learn
     if request.from_scratch and (request.layers is not None or transfer.layers != -1):
         raise UserError(
@@ -206,13 +207,13 @@ def _followed(
 
 def _with_given(transfer: TransferPlan, request: FinetuneRequest) -> TransferPlan:
     """Sets the width of the vectors that are read beside a trunk's states."""
-    vectors = request.start.vectors
-    if vectors is None or request.start.system.build_head is not None:
+    vectors = request.base_model.vectors
+    if vectors is None or request.base_model.system.build_head is not None:
         return transfer
     if transfer.model != "recurrent":
         raise UserError(
-            f"--vectors are read by a task model (elmo, cove), but {request.start.system.name} gets one linear layer: "
-            f"{AS_VIEWS}, give --set transfer.model=recurrent, or leave --vectors out"
+            f"--vectors are read by a task model (elmo, cove), but {request.base_model.system.name} gets one linear "
+            f"layer: {AS_VIEWS}, give --set transfer.model=recurrent, or leave --vectors out"
         )
     return dataclasses.replace(transfer, reader=dataclasses.replace(transfer.reader, given=vectors.shape[1]))
 
@@ -225,10 +226,10 @@ def _pooling(
         assert given is not None
         given.check()
         return given
-    for one in map(setting_of, request.sets):
-        if one.names[0] == "pooling" and len(one.names) > 1:
+    for setting in map(setting_of, request.sets):
+        if setting.names[0] == "pooling" and len(setting.names) > 1:
             raise UserError(
-                f"{one.where}: [pooling] is for transfer.pooling=concat, on tasks with one label per row; this "
+                f"{setting.where}: [pooling] is for transfer.pooling=concat, on tasks with one label per row; this "
                 "fine-tuning has none; leave it out"
             )
     return None
@@ -238,19 +239,19 @@ def _check_own_model(transfer: TransferPlan, request: FinetuneRequest) -> None:
     """UserError for settings of the head that a task model has no use for."""
     if transfer.model != "recurrent":
         return
-    own = "the task model (transfer.model=recurrent)"
-    head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
+    task_model = "the task model (transfer.model=recurrent)"
+    head, pooling = request.setting("transfer.head"), request.setting("transfer.pooling")
     if head not in (None, "random"):
-        raise UserError(f"transfer.head={head}: {own} starts at random; leave it out")
+        raise UserError(f"transfer.head={head}: {task_model} starts at random; leave it out")
     if pooling is not None:
-        raise UserError(f"transfer.pooling={pooling}: {own} reads every token and pools by itself; leave it out")
+        raise UserError(f"transfer.pooling={pooling}: {task_model} reads every token and pools by itself; leave it out")
 
 
 def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
     """UserError if blocks that are not transferred would stay untrained."""
     if transfer.thaw != "never" or transfer.layers < 0:
         return
-    blocks = len(request.start.trunk.layer_groups()) - 1
+    blocks = len(request.base_model.trunk.layer_groups()) - 1
     if transfer.layers < blocks:
         raise UserError(
             f"layers {transfer.layers} of {blocks}: the other blocks would be random, and with transfer.thaw=never "
@@ -261,7 +262,7 @@ def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
 def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
     """The plan as far as the system and the task can follow it. An impossible language-model loss is refused if the
     user asked for it, and dropped if a size or a named plan did."""
-    system = request.start.system
+    system = request.base_model.system
     if not _foretells(system) and transfer.lm_weight:
         if request.asks_for_lm:
             raise UserError(
@@ -288,15 +289,15 @@ def _foretells(system: System) -> bool:
 
 def _new_tokens(request: FinetuneRequest) -> bool:
     """Whether there are rows of new tokens, which learn also where the trunk is frozen."""
-    tokenizer = request.start.tokenizer
-    return tokenizer.with_specials(request.start.system.specials).size > tokenizer.size
+    tokenizer = request.base_model.tokenizer
+    return tokenizer.with_specials(request.base_model.system.specials).size > tokenizer.size
 
 
 def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
     """The note for settings of the head that this task's head does not have."""
     if family.fits_head:
         return []
-    head, pooling = request.said("transfer.head"), request.said("transfer.pooling")
+    head, pooling = request.setting("transfer.head"), request.setting("transfer.pooling")
     of = f"is for tasks with one label per row: the head for {request.kind}"
     return [
         *([f"transfer.head={head} {of} starts at random"] if head not in (None, "random") else []),
@@ -306,26 +307,26 @@ def unused_head(request: FinetuneRequest, family: Family) -> list[str]:
 
 def not_followed(request: FinetuneRequest, transfer: TransferPlan, new: bool) -> list[str]:
     """The notes for parts of the plan that this system or task does not have."""
-    system = request.start.system
+    system = request.base_model.system
     plan = size_of(request).transfer if request.plan in (None, PAPER) else way_named(request.plan).transfer
-    thaw = request.said("transfer.thaw") or plan.thaw
-    own = "the task model"
+    thaw = request.setting("transfer.thaw") or plan.thaw
+    task_model = "the task model"
     sees = f"{system.name} sees both sides of a token and"
-    reader = own if transfer.model == "recurrent" else f"the head for {request.kind}"
+    reader = task_model if transfer.model == "recurrent" else f"the head for {request.kind}"
     named = request.plan is not None  # a size asks for what its own system has; only a plan was asked for by name
     no_loss = named and plan.lm_weight and not transfer.lm_weight and not request.asks_for_lm
-    no_pool = named and plan.pooling != transfer.pooling and request.said("transfer.pooling") is None
-    said = {
+    no_pool = named and plan.pooling != transfer.pooling and request.setting("transfer.pooling") is None
+    remarks = {
         f"transfer.thaw={thaw} is for pre-trained weights, but those of {system.name} are new: "
         "all learn from the start, at one rate": new and thaw != transfer.thaw,
-        f"--plan {request.plan} has λ = {plan.lm_weight:g}, but {own if _foretells(system) else sees} has no "
+        f"--plan {request.plan} has λ = {plan.lm_weight:g}, but {task_model if _foretells(system) else sees} has no "
         "language-model loss, so λ is 0 here": no_loss,
         f"--plan {request.plan} has transfer.pooling={plan.pooling}, but {reader} reads every token": no_pool,
         f"λ = {transfer.lm_weight:g} has no effect: the trunk is frozen (transfer.thaw=never)": bool(
             transfer.lm_weight and transfer.thaw == "never" and not _new_tokens(request)
         ),
     }
-    return [text for text, holds in said.items() if holds]
+    return [text for text, holds in remarks.items() if holds]
 
 
 def _task_config(
@@ -339,7 +340,7 @@ def _task_config(
         kind=request.kind,
         columns={field: str(column) for field, column in (request.columns or {}).items()},
         format=request.format,
-        base=str(request.start.run.path) if request.start.run else None,
+        base=str(request.base_model.run.path) if request.base_model.run else None,
     )
     config = family.learned(split.train, given)
     if old is not None:  # a run of an earlier version continues as it began

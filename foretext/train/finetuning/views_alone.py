@@ -22,15 +22,16 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, load_model
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import POSITION, Budget, ModelSections, is_finished
+from foretext.systems import word_system
 from foretext.tasks.family import Family
 from foretext.tasks.labelled import Split
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
+from foretext.train.finetuning.finetune_knowledge import with_own_text
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, asked_of_trunk
 from foretext.train.finetuning.finetune_settings import resolve
-from foretext.train.finetuning.own_text import with_own_text
 from foretext.train.pretraining.pretrain import pretrain
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config, written_texts
-from foretext.train.pretraining.words_beside import LEAST_TEXT, MINUTES, SYSTEM, text_length
+from foretext.train.pretraining.words_beside import LEAST_TEXT, MINUTES, text_length
 from foretext.train.untrained import fresh_model
 
 LEARNING = ".learning"  # folder inside a run until its head is fitted
@@ -40,20 +41,20 @@ _LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set about
 def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any]) -> None:
     """UserError for impossible requests, before anything is learned."""
     system = f"--system {VIEWS_ALONE}"
-    if not (family.fits_head or request.kind == "span"):
+    if not family.views_alone:
         raise UserError(
             f"{system} is for tasks with one label per row and for answers, not for {request.kind}; name a pre-trained "
             "run instead"
         )
-    if asked := asked_of_trunk(request):
-        raise UserError(f"{asked[0]} is about training a trunk, but {system} has none; leave it out")
+    if options := asked_of_trunk(request):
+        raise UserError(f"{options[0]} is about training a trunk, but {system} has none; leave it out")
     if request.views == ():
         raise UserError(f"--views none: {system} has nothing else to train; leave one of them out")
     for name in request.views or ():
         if ViewsConfig((name,)).reads_trunk:
             raise UserError(f"--views {name}: {system} has no trunk; name a pre-trained run instead of {system}")
     assert isinstance(request.base, Base)
-    stub = fresh_model(SYSTEM, request.base.size or "tiny", ["a b"] * 9)
+    stub = fresh_model(word_system().name, request.base.size or "tiny", ["a b"] * 9)
     tried = dataclasses.replace(request, base=stub, views=("ngrams",), sets=_parted(request)[1])
     resolve(tried, family, split, None, lambda change: None)
     if request.out is not None and not request.resume and _learning(request.out).has(POSITION):
@@ -63,8 +64,8 @@ def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any
 def _parted(request: FinetuneRequest) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
     """The settings about what is learned from text, and the others."""
     sets = tuple(map(setting_of, request.sets))
-    shape = tuple(one for one in sets if one.names[0] in _LEARNS)
-    return shape, tuple(one for one in sets if one not in shape)
+    shape = tuple(given for given in sets if given.names[0] in _LEARNS)
+    return shape, tuple(given for given in sets if given not in shape)
 
 
 def _learning(out: Path) -> RunDirectory:
@@ -100,8 +101,8 @@ def with_views_learned(
         views = request.views
         _check_topics(model, views)
     else:
-        own = [one for one in shape if one.names[0] in ("model", "tokenizer")]
-        model, views = fresh_model(SYSTEM, base.size or "tiny", texts, request.seed, own), ("ngrams",)
+        sizes = [given for given in shape if given.names[0] in ("model", "tokenizer")]
+        model, views = fresh_model(word_system().name, base.size or "tiny", texts, request.seed, sizes), ("ngrams",)
     return dataclasses.replace(request, base=dataclasses.replace(model, run=None), views=views, sets=rest)
 
 
@@ -110,15 +111,15 @@ def _enough(request: FinetuneRequest, base: Base, texts: Sequence[str], reporter
     if request.views == ("ngrams",):
         return False
     options = ReadOptions(column=base.column, errors=base.errors)
-    there = text_length(read_documents(find_files(base.text), options, ReadReport()) if base.text else texts)
-    if there >= LEAST_TEXT:
+    length = text_length(read_documents(find_files(base.text), options, ReadReport()) if base.text else texts)
+    if length >= LEAST_TEXT:
         return True
     more = "--text adds more"
-    said = f"{there:,} characters of text are too few to learn word vectors and topics ({LEAST_TEXT:,} are needed)"
+    too_few = f"{length:,} characters of text are too few to learn word vectors and topics ({LEAST_TEXT:,} are needed)"
     for name in request.views or ():
         if name != "ngrams":
-            raise UserError(f"--views {name}: {said}; {more}, or leave {name} out")
-    reporter.note(f"{said}: using n-grams alone; {more}")
+            raise UserError(f"--views {name}: {too_few}; {more}, or leave {name} out")
+    reporter.note(f"{too_few}: using n-grams alone; {more}")
     return False
 
 
@@ -145,10 +146,10 @@ def _learned(
     run = RunDirectory(folder / "run")
     goes_on = request.resume and run.has("config.toml")
     minutes = base.minutes if base.minutes is not None or goes_on else MINUTES
-    asked = PretrainRequest(
+    learning = PretrainRequest(
         inputs=base.text or (str(_written(texts, folder / "rows.jsonl", request, goes_on)),),
         out=run.path,
-        system=SYSTEM,
+        system=word_system().name,
         size=base.size,
         budget=None if minutes is None else Budget(minutes=minutes),
         seed=request.seed,
@@ -158,10 +159,10 @@ def _learned(
         errors=base.errors,
     )
     if goes_on and is_finished(run):
-        resolved_config(asked, run, lambda change: None)  # refuses other text
+        resolved_config(learning, run, lambda change: None)  # refuses other text
         return load_model(run.path)
     try:
-        return load_model(pretrain(asked, reporter, stopping))
+        return load_model(pretrain(learning, reporter, stopping))
     except Interrupted as stopped:
         raise Interrupted(stopped.code, str(request.out) if request.out and run.exists() else None) from None
 
@@ -189,7 +190,7 @@ def _check_topics(model: SavedModel, views: Sequence[str] | None) -> None:
 def as_begun(request: FinetuneRequest, run: RunDirectory) -> FinetuneRequest:
     """The request with the model that a finished run began with."""
     model = load_model(run.path)
-    if model.system.name != SYSTEM:
+    if not model.system.learns_words:
         raise UserError(
             f"{run.path}: started with {model.system.name}, not with --system {VIEWS_ALONE}; choose a new --out"
         )

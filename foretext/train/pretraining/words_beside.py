@@ -23,12 +23,11 @@ from foretext.runs.run_config import (
     read_config,
     read_position,
 )
-from foretext.systems import system_named
+from foretext.systems import system_named, word_system
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
 from foretext.train.pretraining.pretrain_request import NO_VECTORS, PretrainRequest
 from foretext.train.resume import TOKENS
 
-SYSTEM = "word2vec"
 SHARE = 0.2  # of a budget in minutes, at most
 MINUTES = 1.0  # if the budget is in steps or tokens
 LEAST_TEXT = 200_000  # characters; with less text, vectors add nothing to n-grams
@@ -64,7 +63,7 @@ def _request_for(out: Path, request: PretrainRequest, config: PretrainConfig, re
     return PretrainRequest(
         inputs=data.inputs,
         out=out,
-        system=SYSTEM,
+        system=word_system().name,
         budget=Budget(minutes=MINUTES if minutes is None else SHARE * minutes),
         seed=config.run.seed,
         resume=resume,
@@ -102,7 +101,7 @@ def forget_tokens(words: Path) -> None:
 
 def _copy(source: Path, to: Path) -> None:
     run = RunDirectory(source)
-    if read_config(run).run.system != SYSTEM or not is_finished(run):
+    if not system_named(read_config(run).run.system).learns_words or not is_finished(run):
         raise UserError(f"--vectors {source}: not a finished word2vec run; name one, or leave --vectors out")
     for name in run.names():
         run.read(name)  # verifies the file

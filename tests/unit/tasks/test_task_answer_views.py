@@ -15,7 +15,7 @@ from tolerance import close, doubles, terms_of
 
 from foretext.runs.views import views_of as views_of_state
 from foretext.runs.views import views_state
-from foretext.tasks.views.answers import (
+from foretext.tasks.views.answers.answer_views import (
     AnswerNGrams,
     AnswerVectors,
     likeness,
@@ -23,11 +23,11 @@ from foretext.tasks.views.answers import (
     question_units,
     sentence_ids,
 )
+from foretext.tasks.views.answers.spans import SpanReader, Spans, expected_f1, fit_spans, longest_of
 from foretext.tasks.views.base import Block, Lookup, View
 from foretext.tasks.views.explain import answer_reasons
 from foretext.tasks.views.field import Problem
 from foretext.tasks.views.head import Lengths, ViewHead, read_blocks
-from foretext.tasks.views.spans import SpanReader, Spans, expected_f1, fit_spans, longest_of
 
 WORDS = (3, 1, 5)
 LONGEST = 3

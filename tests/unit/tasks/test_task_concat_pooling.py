@@ -36,7 +36,7 @@ from foretext.tasks.heads.concat_pooling import (
 from foretext.tasks.heads.supervised import Example, SupervisedTask, sequence_lm_loss
 from foretext.tasks.layouts.base import TokenSequence
 from foretext.text.order import Order
-from foretext.train.finetuning.finetune import NORMED_TOKENS, rows_at_a_time
+from foretext.train.finetuning.finetune_trunk import NORMED_TOKENS, rows_at_a_time
 from foretext.train.loop import Job, Loop, Stage
 from foretext.train.optim import make_optimizer
 from foretext.train.planning import probe_speed

@@ -12,9 +12,11 @@ from sklearn.linear_model import LogisticRegression
 
 from foretext.tasks.views import self_training
 from foretext.tasks.views.base import Units, units_of
-from foretext.tasks.views.head import Fitted, Labels, ViewHead, fit_views
-from foretext.tasks.views.ngrams import NGrams
-from foretext.tasks.views.relevance import Chosen
+from foretext.tasks.views.head import ViewHead
+from foretext.tasks.views.rows.linear import Fitted, Labels, fit_views
+from foretext.tasks.views.rows.ngrams import NGrams
+from foretext.tasks.views.rows.relevance import Chosen
+from foretext.tasks.views.rows.taught import STRENGTH, Taught
 from foretext.tasks.views.self_training import (
     SelfTraining,
     aligned,
@@ -25,7 +27,6 @@ from foretext.tasks.views.self_training import (
     text_units,
     with_text,
 )
-from foretext.tasks.views.taught import STRENGTH, Taught
 
 
 def heard(title: str, done: int, total: int) -> None:

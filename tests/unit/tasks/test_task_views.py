@@ -10,11 +10,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from foretext.tasks.views.base import Units, lines_of, text_tensor, units_of
-from foretext.tasks.views.head import Labels, fit_views, read_blocks
-from foretext.tasks.views.ngrams import NGrams, terms_of
-from foretext.tasks.views.overlap import Numbers, Overlap
-from foretext.tasks.views.relevance import LEAST_NOISE, gram, relevances, scale_factors
-from foretext.tasks.views.text_knowledge import LatentSemantics, States, Vectors
+from foretext.tasks.views.head import read_blocks
+from foretext.tasks.views.rows.linear import Labels, fit_views
+from foretext.tasks.views.rows.ngrams import NGrams, terms_of
+from foretext.tasks.views.rows.overlap import Numbers, Overlap
+from foretext.tasks.views.rows.relevance import LEAST_NOISE, gram, relevances, scale_factors
+from foretext.tasks.views.rows.text_knowledge import LatentSemantics, States, Vectors
 from foretext.text.words.latent_semantics import Lsa
 
 TEXTS = (

@@ -14,11 +14,11 @@ from tolerance import close, doubles, terms_of
 from foretext.nn.task_models.crf import Allowed, Chain, LinearChainCrf, Sentences, iob2_allowed
 from foretext.tasks.heads.token_tasks import ChainTagger
 from foretext.tasks.views.base import Block, Lookup, Units, View, word_units
-from foretext.tasks.views.chain import Paths, Tags, fit_chain, tagger
 from foretext.tasks.views.explain import word_reasons
 from foretext.tasks.views.field import Problem
 from foretext.tasks.views.head import ViewHead, read_blocks
-from foretext.tasks.views.words import VECTORS, WordNGrams, WordStates, WordVectors, near_terms, shape_of
+from foretext.tasks.views.words.chain import Paths, Tags, fit_chain, tagger
+from foretext.tasks.views.words.word_views import VECTORS, WordNGrams, WordStates, WordVectors, near_terms, shape_of
 
 LABELS = ("B-X", "I-X", "O")
 LENGTHS = (3, 1, 4, 2)

@@ -16,10 +16,10 @@ from systems_under_test import pretrain_request, write_text
 
 from foretext.runs.model import load_model
 from foretext.tasks.files.rows import Row
-from foretext.train.finetuning import own_text, views_alone
+from foretext.train.finetuning import finetune_knowledge, views_alone
 from foretext.train.finetuning.finetune import Finetuned, finetune
+from foretext.train.finetuning.finetune_knowledge import texts_of
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
-from foretext.train.finetuning.own_text import texts_of
 from foretext.train.pretraining.pretrain import pretrain
 
 DRAW = random.Random(0)
@@ -77,7 +77,7 @@ def test_without_shards_or_with_few_texts_there_is_none(
 ) -> None:
     copy = Path(shutil.copytree(base, tmp_path / "copy"))
     with monkeypatch.context() as patch:
-        patch.setattr(own_text, "LEAST_TEXTS", 1000)
+        patch.setattr(finetune_knowledge, "LEAST_TEXTS", 1000)
         assert taught(copy, Notes()).model.finetuned.task.sentences == 0
     shutil.rmtree(copy / "tokens")
     assert taught(copy, Notes()).model.finetuned.task.sentences == 0

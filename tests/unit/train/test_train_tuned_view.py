@@ -17,10 +17,12 @@ from foretext.errors import Interrupted
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import encode, example_scores, load_model
 from foretext.runs.report import Reporter
-from foretext.runs.views import unit_outputs, view_scores
+from foretext.runs.views import view_scores
 from foretext.task_model import TaskModel
+from foretext.tasks.family import TaskConfig, family_of
 from foretext.tasks.files.rows import Row
-from foretext.train.finetuning import out_of_fold as module
+from foretext.tasks.views.base import Fold
+from foretext.train.finetuning import finetune_views as module
 from foretext.train.finetuning.finetune import FinetuneRequest, finetune
 
 VIEWS = ("ngrams", "tuned")
@@ -63,7 +65,7 @@ def test_a_run_with_it_says_the_same_when_loaded(system: str, kind: str, tmp_pat
 
 def test_each_row_is_scored_by_a_trunk_that_was_fine_tuned_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equal to fine-tunings of the other rows alone, bit for bit."""
-    seen: list[tuple[module.Fold, list[np.ndarray]]] = []
+    seen: list[tuple[Fold, list[np.ndarray]]] = []
 
     def kept(folds: Any, fold_scores: Any, writer: Any) -> list[np.ndarray]:
         seen.extend((fold, fold_scores(number, fold)) for number, fold in enumerate(folds))
@@ -91,18 +93,24 @@ def test_the_trunk_of_the_run_has_learned_all_rows() -> None:
 def test_folds_share_out_classes_and_never_part_copies() -> None:
     labels = ["a", "b", "b", "b"] * 10
     groups = [n // 2 for n in range(40)]
-    folds = module.folds_for(labels, groups, seed=3)
+    config = TaskConfig("classification", labels=("a", "b"))
+
+    def rows_of(texts: list[int]) -> list[Row]:
+        return [Row((f"text {text}",), label, "") for text, label in zip(texts, labels)]
+
+    folds = module.folds_for(rows_of(groups), config, seed=3)
     assert len(folds) == module.FOLDS
     for learned, left in folds:
         assert not set(learned) & set(left) and len(learned) + len(left) == 40
         assert not {groups[n] for n in learned} & {groups[n] for n in left}
         assert Counter(labels[n] for n in left)["a"] in (2, 3)
     with refused("tuned"):
-        module.folds_for(labels, [0] * 40, seed=3)
+        module.folds_for(rows_of([0] * 40), config, seed=3)
 
 
 def test_outputs_of_units() -> None:
     logits = [np.array([3.0, 1.0]), np.array([0.0, 4.0])]
+    unit_outputs = family_of("classification").view_task().outputs
     assert unit_outputs(logits, ROWS["classification"][:2], "classification").tolist() == [[1, -1], [-2, 2]]
     rows = [Row(("c", "x", "y"), 0, "1"), Row(("c", "x", "y", "z"), 0, "2")]
     scores = [np.array([1.0, 3.0, -1e9]), np.array([0.0, 3.0, 6.0])]  # the first has no third choice
@@ -177,7 +185,7 @@ def test_a_trunk_that_adds_nothing_is_left_out(looked_at: str, tmp_path: Path, m
         if looked_at == "states":
             patch.setattr(place + "out_of_fold", lambda *_: pytest.fail("fine-tuned"))
         else:  # as if the states had looked promising
-            patch.setattr(place + "worth_reading", lambda *_: (True, ""))
+            patch.setattr(module.ViewsFitting, "worth_tuning", lambda *_: True)
             patch.setattr(place + "out_of_fold", lambda *_: [np.zeros(2)] * len(rows))
         made = finetune(request).model
     assert made.views is not None and made.views.names == ["ngrams"]

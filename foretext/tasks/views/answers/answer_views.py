@@ -4,7 +4,7 @@ ngrams   matches   how many words of the question are in the word's sentence, an
                    count more, and a word with the same beginning counts too
          asked     words and pairs of words of the question, each with the kind of this word and of its neighbours:
                    "how many" with figures, "谁" with what names look like
-         …         the n-grams as for tagged words (`words.py`): where answers begin and end
+         …         the n-grams as for tagged words (`word_views.py`): where answers begin and end
 vectors  asked     the same words and pairs, with the clusters of words with similar vectors that this word and its
                    neighbours are in: "when" with months, though the training rows have only some of them
 
@@ -26,7 +26,7 @@ import scipy.sparse as sp
 from scipy.signal import lfilter
 
 from foretext.tasks.views.base import Block, Tensors, Units, lines_of, scaled, text_tensor, unit_rows, word_units
-from foretext.tasks.views.words import WordNGrams, grouped, shape_of
+from foretext.tasks.views.words.word_views import WordNGrams, grouped, shape_of
 from foretext.text.words.splitting import split_with_places, split_words
 
 DECAYS = (1.5, 4.0, 12.0)  # distance in words at which a match counts 1/e
@@ -47,9 +47,9 @@ def passage_words(passage: str) -> tuple[list[str], list[tuple[int, int]]]:
     return [passage[start:end] for start, end in places], places
 
 
-def question_units(asked: Iterable[tuple[str, str]]) -> Units:
+def question_units(questions: Iterable[tuple[str, str]]) -> Units:
     """The words of each passage with the question, given questions and their passages."""
-    pairs = list(asked)
+    pairs = list(questions)
     known = {passage: passage_words(passage)[0] for passage in dict.fromkeys(passage for _, passage in pairs)}
     texts = [known[passage] for _, passage in pairs]
     units = word_units(texts)
@@ -85,7 +85,7 @@ class AnswerNGrams:
     @classmethod
     def learned(cls, units: Units) -> Self:
         rows = list(_questions(units))
-        passages = [list(own) for own in dict.fromkeys(tuple(words) for words, _ in rows)]
+        passages = [list(distinct) for distinct in dict.fromkeys(tuple(words) for words, _ in rows)]
         low = [[word.lower() for word in words] for words in passages]
         counts: Counter[str] = Counter()
         sentences = 0
@@ -95,16 +95,15 @@ class AnswerNGrams:
             sentences += int(ids[-1]) + 1
         common = [word for word, _ in Counter(word for words in low for word in words).most_common(COMMON)]
         kinds = Counter(kind_of(word, common) for words in passages for word in words)
-        own = WordNGrams.learned(word_units(passages))
-        asked = Asked.learned(rows)
-        return cls(own, counts, sentences, [*asked.terms], [kind for kind, _ in kinds.most_common(KINDS)], common)
+        ngrams, terms = WordNGrams.learned(word_units(passages)), Asked.learned(rows).terms
+        return cls(ngrams, counts, sentences, [*terms], [kind for kind, _ in kinds.most_common(KINDS)], common)
 
     def read(self, units: Units) -> dict[str, Block]:
         rows = list(_questions(units))
         matches = np.concatenate([self.matches(passage, question) for passage, question in rows])
         words = {name: scaled(block, WORDS) for name, block in self.words.read(units).items()}
         unknown = len(self.kinds)
-        kinds = (np.array([self.kinds.get(kind_of(word, self.common), unknown) for word in own]) for own, _ in rows)
+        kinds = (np.array([self.kinds.get(kind_of(word, self.common), unknown) for word in text]) for text, _ in rows)
         asked = self.asked.crossed([question for _, question in rows], kinds, unknown + 1)
         return {"matches": matches.astype(np.float32), "asked": asked} | words
 
@@ -113,15 +112,15 @@ class AnswerNGrams:
     def matches(self, passage: Sequence[str], question: Sequence[str]) -> np.ndarray:
         """[words, numbers]"""
         low = [word.lower() for word in passage]
-        asked = [word for word in question if any(sign.isalnum() for sign in word)]
-        distinct = list(dict.fromkeys(asked)) or [""]
+        content = [word for word in question if any(sign.isalnum() for sign in word)]
+        distinct = list(dict.fromkeys(content)) or [""]
         weights = np.array([self._rarity(word) for word in distinct])
-        exact = np.array([[float(word == own) for own in distinct] for word in low])
-        like = np.array([[self._likeness(word, own) for own in distinct] for word in low])
+        exact = np.array([[float(word == other) for other in distinct] for word in low])
+        like = np.array([[self._likeness(word, other) for other in distinct] for word in low])
         ids = sentence_ids(low)
-        numbers = [own for table in (exact, like) for own in _of_table(table * weights, weights, ids)]
-        pairs = set(itertools.pairwise(asked))
-        pair = np.array([float(own in pairs) for own in zip(low, [*low[1:], ""])])
+        numbers = [column for table in (exact, like) for column in _of_table(table * weights, weights, ids)]
+        pairs = set(itertools.pairwise(content))
+        pair = np.array([float(neighbours in pairs) for neighbours in zip(low, [*low[1:], ""])])
         shared = np.bincount(ids, pair) / max(len(pairs), 1)
         numbers += [pair, shared[ids], *_near(pair, 2.0)]
         numbers += [np.log(np.bincount(ids))[ids] / 4, ids == 0, ids / (ids[-1] + 1)]
@@ -143,13 +142,13 @@ class AnswerNGrams:
 
     def tensors(self) -> Tensors:
         lists = {"words": self.counts, "asked": self.asked.terms, "kinds": self.kinds, "common": sorted(self.common)}
-        own = {name: text_tensor(list(lines)) for name, lines in lists.items()}
-        own |= {"counts": np.array([*self.counts.values(), self.sentences], dtype=np.int64)}
-        return own | {f"word.{name}": tensor for name, tensor in self.words.tensors().items()}
+        tensors = {name: text_tensor(list(lines)) for name, lines in lists.items()}
+        tensors |= {"counts": np.array([*self.counts.values(), self.sentences], dtype=np.int64)}
+        return tensors | {f"word.{name}": tensor for name, tensor in self.words.tensors().items()}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
-        inner = {name.removeprefix("word."): own for name, own in tensors.items() if name.startswith("word.")}
+        inner = {name.removeprefix("word."): tensor for name, tensor in tensors.items() if name.startswith("word.")}
         words, asked, kinds, common = (lines_of(tensors[name]) for name in ("words", "asked", "kinds", "common"))
         *counts, sentences = tensors["counts"].tolist()
         return cls(WordNGrams.of_tensors(inner), dict(zip(words, counts, strict=True)), sentences, asked, kinds, common)
@@ -174,9 +173,9 @@ class AnswerVectors:
 
     def read(self, units: Units) -> dict[str, Block]:
         rows = list(_questions(units))
-        own = np.append(self.groups, -1)  # the last entry is for words outside the passage
-        groups = (own[[self.words.get(word.lower(), -1) for word in passage]] for passage, _ in rows)
-        kinds = (np.where(own < 0, GROUPS, own) for own in groups)
+        known = np.append(self.groups, -1)  # the last entry is for words outside the passage
+        groups = (known[[self.words.get(word.lower(), -1) for word in passage]] for passage, _ in rows)
+        kinds = (np.where(of_words < 0, GROUPS, of_words) for of_words in groups)
         return {"asked": self.asked.crossed([question for _, question in rows], kinds, GROUPS + 1)}
 
     def tensors(self) -> Tensors:
@@ -207,13 +206,13 @@ class Asked:
         the previous and of the next word. `kinds`: of the words of each passage, below `count`."""
         width = 3 * (count + 1)  # `count` itself stands for outside
         columns, lengths = [], []
-        for question, own in zip(questions, kinds, strict=True):
-            around = np.concatenate([[count], own, [count]])
-            places = np.stack([own, around[:-2] + count + 1, around[2:] + 2 * (count + 1)], axis=1)
+        for question, of_words in zip(questions, kinds, strict=True):
+            around = np.concatenate([[count], of_words, [count]])
+            places = np.stack([of_words, around[:-2] + count + 1, around[2:] + 2 * (count + 1)], axis=1)
             terms = np.array([-1, *sorted(self.terms[term] for term in asked_terms(question) if term in self.terms)])
-            found = (terms[:, None] + 1) * width + places[:, None, :]
-            columns.append(found.ravel())
-            lengths += [found[0].size] * len(own)
+            crossings = (terms[:, None] + 1) * width + places[:, None, :]
+            columns.append(crossings.ravel())
+            lengths += [crossings[0].size] * len(of_words)
         every = np.concatenate(columns)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         values = np.full(len(every), ASKED, dtype=np.float32)
@@ -233,14 +232,14 @@ def _of_table(table: np.ndarray, weights: np.ndarray, ids: np.ndarray) -> list[n
     most = max(float(cover.max()), 1e-9)
     beside = np.concatenate([[0.0], cover, [0.0]])
     sentences = (cover, cover / most, cover == cover.max(), beside[:-2], beside[2:])
-    near = [own / whole for decay in DECAYS for own in _near(best, decay)]
-    return [best / max(float(weights.max()), 1e-9), *near, *(own[ids] for own in sentences)]
+    near = [sums / whole for decay in DECAYS for sums in _near(best, decay)]
+    return [best / max(float(weights.max()), 1e-9), *near, *(of_sentence[ids] for of_sentence in sentences)]
 
 
 def _near(values: np.ndarray, decay: float) -> tuple[np.ndarray, np.ndarray]:
     """The values before and after each position, decaying with distance."""
     kept = math.exp(-1 / decay)
-    before, behind = (np.asarray(lfilter([0.0, kept], [1.0, -kept], own)) for own in (values, values[::-1]))
+    before, behind = (np.asarray(lfilter([0.0, kept], [1.0, -kept], way)) for way in (values, values[::-1]))
     return before, behind[::-1]
 
 

@@ -42,8 +42,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs of units, their indices) â
 
 def gram(block: Matrix) -> Tensor:
     """K_v of a block, centred, with mean 1 on its diagonal; zeros if its rows are all equal."""
-    own = block.astype(np.float64)  # in float32 a kernel of low rank has eigenvalues well below 0
-    product = own @ own.T
+    exact = block.astype(np.float64)  # in float32 a kernel of low rank has eigenvalues well below 0
+    product = exact @ exact.T
     kernel = torch.from_numpy(np.asarray(product.todense() if is_sparse(product) else product))
     centred = kernel - kernel.mean(0) - kernel.mean(1, keepdim=True) + kernel.mean()
     size = float(centred.diagonal().mean())
@@ -57,8 +57,8 @@ def relevances(kernels: Sequence[Tensor], targets_NC: Tensor) -> tuple[list[floa
     for step in dict.fromkeys((every, 1)):  # a search on some of the units quickly finds a starting point for all
         some = [kernel[::step, ::step] for kernel in kernels]
         logs = descend(partial(_evidence, some, targets_NC[::step].double()), logs, 1e-6)
-    found = np.exp(logs).tolist()
-    return found[:-1], found[-1] + LEAST_NOISE
+    *variances, noise = np.exp(logs).tolist()
+    return variances, noise + LEAST_NOISE
 
 
 @torch.no_grad()
@@ -75,10 +75,10 @@ def _evidence(kernels: Sequence[Tensor], targets_NC: Tensor, flat: np.ndarray) -
         total += scale * kernel
     factor = torch.linalg.cholesky(total)
     inverse = torch.cholesky_inverse(factor)
-    told = inverse @ targets
+    solved = inverse @ targets
     volume = targets.shape[1] * factor.diagonal().log().sum()
-    loss = (targets * told).sum() / 2 + volume + ((logs + 1.0) / _PRIOR_DEVIATION).square().sum() / 2
-    slope = (targets.shape[1] * inverse - told @ told.T) / 2
+    loss = (targets * solved).sum() / 2 + volume + ((logs + 1.0) / _PRIOR_DEVIATION).square().sum() / 2
+    slope = (targets.shape[1] * inverse - solved @ solved.T) / 2
     slopes = torch.stack([*((slope * kernel).sum() for kernel in kernels), slope.diagonal().sum()])
     return float(loss), (scales * slopes + (logs + 1.0) / _PRIOR_DEVIATION**2).numpy()
 
@@ -109,10 +109,11 @@ def fit_linear(
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         table = flat.reshape(-1, outputs)
         *weights, bias = np.split(table, ends)
-        said = torch.from_numpy(bias + sum(block @ own for block, own in zip(blocks, weights))).requires_grad_()
-        total = loss(said)
-        (slope,) = torch.autograd.grad(total, said)
-        pull = np.concatenate([*(own @ slope.numpy() for own in turned), slope.numpy().sum(0, keepdims=True)])
+        added = sum(block @ weight for block, weight in zip(blocks, weights))
+        scores = torch.from_numpy(bias + added).requires_grad_()
+        total = loss(scores)
+        (slope,) = torch.autograd.grad(total, scores)
+        pull = np.concatenate([*(block @ slope.numpy() for block in turned), slope.numpy().sum(0, keepdims=True)])
         pull[:-1] += table[:-1] / strength
         return float(total.detach()) + float(np.square(table[:-1]).sum()) / (2 * strength), pull.ravel()
 
@@ -140,24 +141,24 @@ def choose_strength(kernel: Tensor, folds: Sequence[tuple[Tensor, Tensor]], outp
     kept = values > values[-1] * 1e-8
     basis = (vectors[:, kept] * values[kept].sqrt()).numpy()
     losses: dict[float, float] = dict.fromkeys(STRENGTHS, 0.0)
-    found = {strength: np.full((len(kernel), outputs), np.nan) for strength in STRENGTHS}
+    scores = {strength: np.full((len(kernel), outputs), np.nan) for strength in STRENGTHS}
     for learn, score in folds:
         table = None
         for strength in STRENGTHS:  # each search starts where the previous one ended
             table = fit_linear([basis[learn]], outputs, partial(_of_units, loss, learn), strength, table, 1e-7)
-            said = basis[score] @ table[:-1] + table[-1]
-            found[strength][score] = said
-            losses[strength] += float(loss(torch.from_numpy(said), score))
+            left_out = basis[score] @ table[:-1] + table[-1]
+            scores[strength][score] = left_out
+            losses[strength] += float(loss(torch.from_numpy(left_out), score))
     best = min(STRENGTHS, key=lambda strength: losses[strength]) if folds else USUAL
-    return Chosen(best, found[best], losses)
+    return Chosen(best, scores[best], losses)
 
 
 def scale_factors(kernels: Mapping[str, Matrix], relevance: Sequence[float], noise: float) -> dict[str, float]:
     """The factor for each block, so that one variance fits all weights."""
     factors = {}
-    for (name, block), own in zip(kernels.items(), relevance):
+    for (name, block), variance in zip(kernels.items(), relevance):
         mean = np.asarray(block.mean(0)).ravel()
         squares = block.multiply(block).sum() if is_sparse(block) else np.square(block).sum()
         size = float(squares) / block.shape[0] - float(mean @ mean)
-        factors[name] = float(np.sqrt(own / (noise * size))) if size > 1e-9 else 0.0
+        factors[name] = float(np.sqrt(variance / (noise * size))) if size > 1e-9 else 0.0
     return factors

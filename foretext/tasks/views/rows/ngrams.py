@@ -56,9 +56,10 @@ class NGrams:
         values: list[float] = []
         ends = [0]
         for words in documents:
-            found = Counter(column for term in terms_of(words) if (column := self.columns.get(term)) is not None)
-            columns = np.fromiter(found.keys(), dtype=np.int64, count=len(found))
-            weights = (1 + np.log(np.fromiter(found.values(), dtype=np.float64, count=len(found)))) * self.idf[columns]
+            counts = Counter(column for term in terms_of(words) if (column := self.columns.get(term)) is not None)
+            columns = np.fromiter(counts.keys(), dtype=np.int64, count=len(counts))
+            frequencies = np.fromiter(counts.values(), dtype=np.float64, count=len(counts))
+            weights = (1 + np.log(frequencies)) * self.idf[columns]
             indices += columns.tolist()
             values += (weights / max(float(np.sqrt(weights @ weights)), 1e-9)).tolist()
             ends.append(len(indices))

@@ -92,16 +92,16 @@ class Overlap:
         return np.array([self._pair(first, second) for first, second in units.words], dtype=np.float64)
 
     def _pair(self, a: list[str], b: list[str]) -> list[float]:
-        own, other = set(a), set(b)
-        shared = own & other
+        words_a, words_b = set(a), set(b)
+        shared = words_a & words_b
         pairs_a, pairs_b = set(itertools.pairwise(a)), set(itertools.pairwise(b))
         letters_a, letters_b = _trigrams(a), _trigrams(b)
-        weight_a, weight_b, weight = self._weight(own), self._weight(other), self._weight(shared)
+        weight_a, weight_b, weight = self._weight(words_a), self._weight(words_b), self._weight(shared)
         return [
             math.log1p(len(a)),
             math.log1p(len(b)),
-            len(shared) / max(len(own), 1),
-            len(shared) / max(len(other), 1),
+            len(shared) / max(len(words_a), 1),
+            len(shared) / max(len(words_b), 1),
             weight / max(weight_a, 1e-9),
             weight / max(weight_b, 1e-9),
             weight / max(weight_a + weight_b - weight, 1e-9),
@@ -109,9 +109,9 @@ class Overlap:
             len(letters_a & letters_b) / max(len(letters_a | letters_b), 1),
             _longest_run(a, b) / max(len(b), 1),
             math.log1p(len(shared)),
-            float(bool(NEGATIONS & own) != bool(NEGATIONS & other)),
-            float(bool(NEGATIONS & other - own)),
-            float({word for word in own if word[0].isdigit()} != {word for word in other if word[0].isdigit()}),
+            float(bool(NEGATIONS & words_a) != bool(NEGATIONS & words_b)),
+            float(bool(NEGATIONS & words_b - words_a)),
+            float({word for word in words_a if word[0].isdigit()} != {word for word in words_b if word[0].isdigit()}),
             float(a == b),
             self._cosine(Counter(a), Counter(b)),
             _likeness(_runs_of_letters(a), _runs_of_letters(b)),
@@ -119,8 +119,8 @@ class Overlap:
 
     def _cosine(self, a: Counter[str], b: Counter[str]) -> float:
         """The cosine of the TF-IDF vectors."""
-        own, other = ({w: (1 + math.log(n)) * self.idf.get(w, self.rare) for w, n in c.items()} for c in (a, b))
-        return _likeness(own, other)
+        tf_idf = ({w: (1 + math.log(n)) * self.idf.get(w, self.rare) for w, n in c.items()} for c in (a, b))
+        return _likeness(*tf_idf)
 
     def _weight(self, words: set[str]) -> float:
         return math.fsum(self.idf.get(word, self.rare) for word in words)

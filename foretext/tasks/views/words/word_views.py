@@ -46,15 +46,15 @@ class _Around:
     def __init__(self, units: Units, key: Callable[[str, bool], str]) -> None:
         assert units.places is not None
         self.rows = units.rows
-        found: dict[str, int] = {BEGIN: 0, END: 1}
+        numbers: dict[str, int] = {BEGIN: 0, END: 1}
         known: dict[tuple[str, bool], int] = {}
         ids = np.empty(len(units.rows), dtype=np.int64)
         for unit, ((words, *_), place) in enumerate(zip(units.words, units.places.tolist())):
-            asked = words[place], place == 0
-            if asked not in known:
-                known[asked] = found.setdefault(key(*asked), len(found))
-            ids[unit] = known[asked]
-        self.ids, self.keys = ids, list(found)
+            word = words[place], place == 0
+            if word not in known:
+                known[word] = numbers.setdefault(key(*word), len(numbers))
+            ids[unit] = known[word]
+        self.ids, self.keys = ids, list(numbers)
 
     def at(self, offset: int) -> np.ndarray:
         """For each word, the key of the word at this offset."""
@@ -63,19 +63,19 @@ class _Around:
 
 def shifted(ids: np.ndarray, rows: np.ndarray, offset: int) -> np.ndarray:
     """For each word, the id of the word at this offset in its sentence; 0 before the sentence, 1 after it."""
-    found = np.full(len(ids), 0 if offset < 0 else 1, dtype=np.int64)
+    neighbours = np.full(len(ids), 0 if offset < 0 else 1, dtype=np.int64)
     size = len(ids) - abs(offset)
     if size > 0:
-        here = slice(max(0, -offset), max(0, -offset) + size)
-        there = slice(max(0, offset), max(0, offset) + size)
-        found[here] = np.where(rows[here] == rows[there], ids[there], found[here])
-    return found
+        to = slice(max(0, -offset), max(0, -offset) + size)
+        source = slice(max(0, offset), max(0, offset) + size)
+        neighbours[to] = np.where(rows[to] == rows[source], ids[source], neighbours[to])
+    return neighbours
 
 
 def _joined(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Several ids of each word as one: the distinct combinations, and the combination of each word."""
-    found, which = np.unique(np.column_stack(ids), axis=0, return_inverse=True)
-    return found, which.reshape(-1)
+    distinct, which = np.unique(np.column_stack(ids), axis=0, return_inverse=True)
+    return distinct, which.reshape(-1)
 
 
 class _Terms:
@@ -108,21 +108,21 @@ class _Combined:
     ) -> None:
         """`ids`: for each word, the number of the name of the word at an offset."""
         self.parts: list[tuple[list[str], np.ndarray]] = []
-        for own in places:
-            combined, which = _joined([ids(place) for place in own])
-            title = ",".join(map(str, own))
-            terms = [f"{title}:" + "\t".join(names[id] for id in one) for one in combined.tolist()]
+        for offsets in places:
+            combinations, which = _joined([ids(offset) for offset in offsets])
+            title = ",".join(map(str, offsets))
+            terms = [f"{title}:" + "\t".join(names[id] for id in together) for together in combinations.tolist()]
             self.parts.append((terms, which))
 
     def counts(self) -> Counter[str]:
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for terms, which in self.parts:
-            found.update(dict(zip(terms, np.bincount(which, minlength=len(terms)).tolist())))
-        return found
+            counts.update(dict(zip(terms, np.bincount(which, minlength=len(terms)).tolist())))
+        return counts
 
     def columns(self, terms: _Terms) -> list[np.ndarray]:
         """For each set of offsets the column of each word's term, −1 if there is none."""
-        return [np.array([terms.columns.get(term, -1) for term in own])[which] for own, which in self.parts]
+        return [np.array([terms.columns.get(term, -1) for term in part])[which] for part, which in self.parts]
 
 
 def _of_columns(columns: Sequence[np.ndarray], width: int) -> sp.csr_matrix:
@@ -130,9 +130,9 @@ def _of_columns(columns: Sequence[np.ndarray], width: int) -> sp.csr_matrix:
     table = np.column_stack(columns)
     real = table >= 0
     ends = np.concatenate([[0], np.cumsum(real.sum(1))])
-    found = sp.csr_matrix((np.ones(int(ends[-1]), dtype=np.float32), table[real], ends), shape=(len(table), width))
-    found.sort_indices()
-    return found
+    matrix = sp.csr_matrix((np.ones(int(ends[-1]), dtype=np.float32), table[real], ends), shape=(len(table), width))
+    matrix.sort_indices()
+    return matrix
 
 
 # -- n-grams -----------------------------------------------------------------------------------------------------------
@@ -210,10 +210,10 @@ class WordNGrams:
         near = {BEGIN[1:]: LEAST_NEAR, END[1:]: LEAST_NEAR}
         near |= {term: counts[term] for form in around.keys[2:] for term in near_terms(form)}
         view = cls(_Terms.counted(counts).terms, _Terms.counted(near, LEAST_NEAR).terms, (), frequent)
-        found: Counter[str] = Counter()
+        together: Counter[str] = Counter()
         for combined in view._combined(around):
-            found.update(combined.counts())
-        view.pairs = _Terms.counted(found, LEAST_PAIR)
+            together.update(combined.counts())
+        view.pairs = _Terms.counted(together, LEAST_PAIR)
         return view
 
     def _combined(self, around: _Around) -> tuple[_Combined, _Combined]:
@@ -231,7 +231,7 @@ class WordNGrams:
         near = self.near.matrix(near_terms(form) for form in around.keys)
         blocks: dict[str, Block] = {name: Lookup(near, around.at(offset)) for name, offset in PLACES.items()}
         blocks["own"] = Lookup(self.terms.matrix(form_terms(form) for form in around.keys), around.ids)
-        columns = [own for combined in self._combined(around) for own in combined.columns(self.pairs)]
+        columns = [column for combined in self._combined(around) for column in combined.columns(self.pairs)]
         return blocks | {"pairs": _of_columns(columns, len(self.pairs.terms))}
 
     def tensors(self) -> Tensors:
@@ -249,9 +249,9 @@ class WordNGrams:
 
 def _merged(names: Sequence[str]) -> tuple[list[str], np.ndarray]:
     """The distinct names, and the name of each."""
-    found: dict[str, int] = {}
-    ids = np.array([found.setdefault(name, len(found)) for name in names])
-    return list(found), ids
+    numbers: dict[str, int] = {}
+    ids = np.array([numbers.setdefault(name, len(numbers)) for name in names])
+    return list(numbers), ids
 
 
 # -- vectors -----------------------------------------------------------------------------------------------------------
@@ -282,12 +282,12 @@ class WordVectors:
         around = _Around(units, _lower)
         means = np.zeros((len(around.keys), self.matrix.shape[1]), dtype=np.float32)
         for row, key in enumerate(around.keys):
-            own = self._known(key)
-            if own:
-                means[row] = self.matrix[own].mean(0)
+            known = self._known(key)
+            if known:
+                means[row] = self.matrix[known].mean(0)
         table = VECTORS * unit_rows(means)
         blocks: dict[str, Block] = {name: Lookup(table, around.at(offset)) for name, offset in PLACES.items()}
-        columns = [own for combined in self._combined(around) for own in combined.columns(self.terms)]
+        columns = [column for combined in self._combined(around) for column in combined.columns(self.terms)]
         return blocks | {"clusters": _of_columns(columns, len(self.terms.terms))}
 
     def _known(self, key: str) -> list[int]:
@@ -302,23 +302,23 @@ class WordVectors:
         several parts has the cluster of its last part."""
         names = []
         for key in around.keys:
-            own = self._known(key)
+            known = self._known(key)
             unknown = key[1:] if key in (BEGIN, END) else "?"
-            names.append(self.groups[own[-1]].tolist() if own else [unknown] * self.kinds)
-        found = []
+            names.append(self.groups[known[-1]].tolist() if known else [unknown] * self.kinds)
+        combined = []
         for kind in range(self.kinds):
-            distinct, ids = _merged([f"{kind} {own[kind]}" for own in names])
+            distinct, ids = _merged([f"{kind} {of_key[kind]}" for of_key in names])
             places = [(place,) for place in PLACES.values()] + [*PAIRS, *TRIPLES]
-            found.append(_Combined(places, distinct, _at(around, ids)))
-        return found
+            combined.append(_Combined(places, distinct, _at(around, ids)))
+        return combined
 
     @property
     def kinds(self) -> int:
         return int(self.groups.shape[1])
 
     def tensors(self) -> Tensors:
-        own = {"words": text_tensor(self.words), "matrix": self.matrix, "groups": self.groups}
-        return own | {"terms": text_tensor(self.terms.terms)}
+        words, terms = text_tensor(self.words), text_tensor(self.terms.terms)
+        return {"words": words, "matrix": self.matrix, "groups": self.groups, "terms": terms}
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
@@ -339,15 +339,15 @@ def grouped(matrix: np.ndarray, seed: int, groups: Sequence[int] = GROUPS) -> np
     from sklearn.cluster import MiniBatchKMeans
 
     known = np.flatnonzero(matrix.any(axis=1))
-    found = np.full((len(matrix), len(groups)), -1, dtype=np.int32)
+    clusters = np.full((len(matrix), len(groups)), -1, dtype=np.int32)
     for kind, wanted in enumerate(groups):
         count = min(wanted, max(1, len(known) // LEAST_WORDS))
         if len(known):
             means = MiniBatchKMeans(
                 count, random_state=seed, init="random", n_init=1, batch_size=4096, max_iter=6, max_no_improvement=None
             )
-            found[known, kind] = means.fit_predict(matrix[known].astype(np.float64))
-    return found
+            clusters[known, kind] = means.fit_predict(matrix[known].astype(np.float64))
+    return clusters
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
@@ -361,18 +361,19 @@ class WordStates:
 
     @classmethod
     def learned(cls, units: Units) -> Self:
-        return cls([own.mean(0) for own in units.states], [np.maximum(own.std(0), 1e-3) for own in units.states])
+        deviations = [np.maximum(states.std(0), 1e-3) for states in units.states]
+        return cls([states.mean(0) for states in units.states], deviations)
 
     def read(self, units: Units) -> dict[str, Block]:
         parts = zip(units.states, self.means, self.deviations, strict=True)
         return {
-            f"layer {number}": STATES * unit_rows((own - mean) / deviation)
-            for number, (own, mean, deviation) in enumerate(parts)
+            f"layer {number}": STATES * unit_rows((states - mean) / deviation)
+            for number, (states, mean, deviation) in enumerate(parts)
         }
 
     def tensors(self) -> Tensors:
-        return {f"mean.{number}": own for number, own in enumerate(self.means)} | {
-            f"deviation.{number}": own for number, own in enumerate(self.deviations)
+        return {f"mean.{number}": mean for number, mean in enumerate(self.means)} | {
+            f"deviation.{number}": deviation for number, deviation in enumerate(self.deviations)
         }
 
     @classmethod

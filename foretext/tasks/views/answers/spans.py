@@ -20,14 +20,13 @@ import numpy as np
 
 from foretext.tasks.layouts.windows import N_BEST, Answered, Candidate, Offsets, with_probabilities
 from foretext.tasks.views.base import Units, View
-from foretext.tasks.views.field import Extra, FittedField, Progress, fit_field, shares_of
-from foretext.tasks.views.head import Lengths, ViewHead, read_blocks
+from foretext.tasks.views.field import Extra, FieldTask, FittedField, Progress, fit_field
+from foretext.tasks.views.head import Lengths
 
 OUTPUTS = 3  # per word: as the first, as the last, and as any word of a span
 LONGEST = 40  # words per answer, at most; otherwise as many as nearly all answers of the training rows have
 SHORTER = 0.98  # the share of them that is not longer
-MOST_WORDS = 60_000  # of the passages in the folds
-STRENGTHS = (0.1, 0.3, 1.0, 3.0)
+ANSWERS = FieldTask("span", texts=2, most_words=60_000, strengths=(0.1, 0.3, 1.0, 3.0))
 WEIGHED = 60  # the most likely spans, whose expected F1 is computed
 
 
@@ -47,8 +46,8 @@ class Spans:
         self.real = np.arange(longest) < left[:, None]  # [words, longest]
         spans = np.add.reduceat(self.real.sum(1), self.starts)
         self.offset = np.log(spans)
-        known = [(row, *own) for row, own in enumerate(answers) if own is not None and own[1] - own[0] < longest]
-        silent = [row for row, own in enumerate(answers) if own is None] if unanswerable else []
+        known = [(row, *span) for row, span in enumerate(answers) if span is not None and span[1] - span[0] < longest]
+        silent = [row for row, span in enumerate(answers) if span is None] if unanswerable else []
         rows, firsts, lasts = np.array(known, dtype=np.int64).reshape(-1, 3).T
         self.gold = firsts + self.starts[rows], lasts - firsts
         self.silent = np.array(silent, dtype=np.int64)
@@ -61,19 +60,19 @@ class Spans:
         first, last, inside = scores.T
         sums = np.cumsum(inside)
         ends = np.concatenate([last + sums, np.zeros(self.longest - 1)]).astype(scores.dtype)
-        found = np.lib.stride_tricks.sliding_window_view(ends, self.longest) + (first - sums + inside)[:, None]
-        found += lengths
-        found[~self.real] = -np.inf
-        return np.asarray(found)
+        spans = np.lib.stride_tricks.sliding_window_view(ends, self.longest) + (first - sums + inside)[:, None]
+        spans += lengths
+        spans[~self.real] = -np.inf
+        return np.asarray(spans)
 
     def loss(self, scores: np.ndarray, extra: Extra) -> tuple[float, np.ndarray, Extra]:
         lengths, nothing = extra
-        found = self.scores(scores, lengths)
+        spans = self.scores(scores, lengths)
         none = self.offset + nothing if self.unanswerable else np.full(len(self.starts), -np.inf)
-        total = -float(found[self.gold].sum() + none[self.silent].sum())
-        highest = np.maximum(np.maximum.reduceat(found.max(1), self.starts), none)
-        found -= highest[self.rows, None]
-        slope, of_none = np.exp(found, out=found), np.exp(none - highest)
+        total = -float(spans[self.gold].sum() + none[self.silent].sum())
+        highest = np.maximum(np.maximum.reduceat(spans.max(1), self.starts), none)
+        spans -= highest[self.rows, None]
+        slope, of_none = np.exp(spans, out=spans), np.exp(none - highest)
         whole = np.add.reduceat(slope.sum(1), self.starts) + of_none
         total += float((np.log(whole) + highest)[self.taught].sum())
         weight = self.taught / whole
@@ -82,8 +81,8 @@ class Spans:
         slope[self.gold] -= 1
         of_none[self.silent] -= 1
         firsts, lasts = slope.sum(1), np.zeros(len(slope) + self.longest - 1)
-        for more, own in enumerate(slope.T):
-            lasts[more : more + len(own)] += own
+        for more, column in enumerate(slope.T):
+            lasts[more : more + len(column)] += column
         lasts = lasts[: len(slope)]
         inside = np.cumsum(firsts) - np.cumsum(lasts) + lasts  # spans that have begun minus those that have ended
         return total, np.column_stack([firsts, lasts, inside]), (slope.sum(0), of_none.sum(keepdims=True))
@@ -100,22 +99,19 @@ def fit_spans(
 ) -> FittedField:
     """`answers`: the first and the last word for each row. `groups`: rows with the same number (questions about one
     passage) stay together in folds; empty: each by itself."""
-    blocks, words = read_blocks(views, units), np.unique(units.rows, return_counts=True)[1]
-    longest = longest_of([own[1] - own[0] + 1 for own in answers if own is not None])
+    words = np.unique(units.rows, return_counts=True)[1]
+    longest = longest_of([span[1] - span[0] + 1 for span in answers if span is not None])
 
     def spans_of(rows: np.ndarray) -> Spans:
         return Spans(words[rows], [answers[row] for row in rows], longest, unanswerable)
 
-    found, chosen, rows = fit_field(blocks, units, spans_of, seed, groups, MOST_WORDS, STRENGTHS, progress)
-    weights = {name: own.astype(np.float32) for name, own in found.blocks.items()}
-    shares = shares_of(blocks, found.blocks)
-    own = lengths_of(found.extra)
-    head = ViewHead(views, weights, found.bias.astype(np.float32), "span", shares, 2, lengths=own)
-    return FittedField(head, chosen, rows, {})
+    fitted, extra = fit_field(ANSWERS, views, units, spans_of, seed, groups, progress)
+    fitted.head.lengths = lengths_of(extra)
+    return fitted
 
 
 def lengths_of(extra: Extra, threshold: float = 0.0) -> Lengths:
-    return Lengths(*(np.asarray(own, dtype=np.float32) for own in (*extra, [threshold])))
+    return Lengths(*(np.asarray(scores, dtype=np.float32) for scores in (*extra, [threshold])))
 
 
 def longest_of(lengths: Sequence[int]) -> int:
@@ -137,19 +133,19 @@ class SpanReader:
     def answered(self, passage: str, places: Offsets, scores: np.ndarray) -> Answered:
         """`places`: the characters of each word; `scores`: [words, 3]."""
         spans = Spans(np.array([len(places)]), [None], len(self.lengths.lengths), self.unanswerable)
-        found = spans.scores(scores.astype(np.float64), self.lengths.lengths)
-        order = np.argsort(-found, axis=None, kind="stable")[:WEIGHED]
-        firsts, more = np.divmod(order[np.isfinite(found.ravel()[order])], found.shape[1])
-        likely = np.exp(found[firsts, more] - found.max())
+        table = spans.scores(scores.astype(np.float64), self.lengths.lengths)
+        order = np.argsort(-table, axis=None, kind="stable")[:WEIGHED]
+        firsts, more = np.divmod(order[np.isfinite(table.ravel()[order])], table.shape[1])
+        likely = np.exp(table[firsts, more] - table.max())
         chosen = 0 if self.exact else int(np.argmax(expected_f1(firsts, firsts + more + 1, likely)))
         texts: dict[str, Candidate] = {}
         for first, count in [(firsts[chosen], more[chosen]), *zip(firsts, more)]:
             start, end = places[first][0], places[first + count][1]
-            texts.setdefault(passage[start:end], Candidate(passage[start:end], start, end, float(found[first, count])))
+            texts.setdefault(passage[start:end], Candidate(passage[start:end], start, end, float(table[first, count])))
         texts.pop("", None)
         candidates = [*texts.values()][:N_BEST]
         none = float(spans.offset[0] + self.lengths.nothing[0])
-        margin = none - max((one.score for one in candidates), default=-np.inf)
+        margin = none - max((candidate.score for candidate in candidates), default=-np.inf)
         silent = not candidates or (self.unanswerable and margin > self.lengths.threshold[0])
         likely_first = with_probabilities(candidates, none if self.unanswerable else None)
         return Answered("" if silent else candidates[0].text, likely_first, margin)

@@ -18,11 +18,9 @@ from foretext.nn.task_models.crf import Allowed, Chain, LinearChainCrf, Sentence
 from foretext.tasks.heads.token_tasks import ChainTagger
 from foretext.tasks.scores.tag_metrics import are_chunk_tags
 from foretext.tasks.views.base import Units, View
-from foretext.tasks.views.field import Extra, FittedField, Progress, fit_field, shares_of
-from foretext.tasks.views.head import ViewHead, read_blocks
+from foretext.tasks.views.field import Extra, FieldTask, FittedField, Progress, fit_field
 
-MOST_WORDS = 12_000  # of the sentences in the folds
-STRENGTHS = (0.3, 1.0, 3.0, 10.0)
+TAGS = FieldTask("tagging", texts=1, most_words=12_000, strengths=(0.3, 1.0, 3.0, 10.0))
 
 
 @dataclass(frozen=True)
@@ -37,8 +35,8 @@ class Tags:
         """With −∞ for forbidden tags."""
         if self.allowed is None:
             return Chain(transitions, starts, ends)
-        own = self.allowed
-        parts = zip((transitions, starts, ends), (own.next_CC, own.first_C, own.last_C))
+        allowed = self.allowed
+        parts = zip((transitions, starts, ends), (allowed.next_CC, allowed.first_C, allowed.last_C))
         return Chain(*(np.where(may.numpy(), weights, -np.inf) for weights, may in parts))
 
 
@@ -51,8 +49,8 @@ def tagger(chain: Chain, labels: Sequence[str]) -> ChainTagger:
     """Chooses tags from the words' scores with this chain."""
     crf = LinearChainCrf(len(labels), allowed_of(labels))
     with torch.no_grad():
-        for parameter, own in zip((crf.transitions, crf.starts, crf.ends), chain):
-            parameter.copy_(torch.from_numpy(np.asarray(own)))
+        for parameter, weights in zip((crf.transitions, crf.starts, crf.ends), chain):
+            parameter.copy_(torch.from_numpy(np.asarray(weights)))
     return ChainTagger(crf)
 
 
@@ -79,14 +77,10 @@ def fit_chain(
     progress: Progress | None = None,
 ) -> FittedField:
     """`groups`: sentences with the same number (copies) stay together in folds; empty: each by itself."""
-    blocks = read_blocks(views, units)
 
     def paths_of(rows: np.ndarray) -> Paths:
         return Paths(tags, units.picked(rows), units.rows)
 
-    found, chosen, rows = fit_field(blocks, units, paths_of, seed, groups, MOST_WORDS, STRENGTHS, progress)
-    weights = {name: own.astype(np.float32) for name, own in found.blocks.items()}
-    chain = Chain(*(own.astype(np.float32) for own in found.extra))
-    shares = shares_of(blocks, found.blocks)
-    head = ViewHead(views, weights, found.bias.astype(np.float32), "tagging", shares, chain=chain)
-    return FittedField(head, chosen, rows, {})
+    fitted, extra = fit_field(TAGS, views, units, paths_of, seed, groups, progress)
+    fitted.head.chain = Chain(*extra)
+    return fitted

@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from foretext.tasks.views.base import Block, Tensors, Units, lines_of, of_pairs, text_tensor, unit_rows
-from foretext.tasks.views.overlap import Numbers
+from foretext.tasks.views.rows.overlap import Numbers
 from foretext.text.words.latent_semantics import Lsa, first_words, sif_means
 
 DECAYS = (1.0, 3.0)
@@ -83,7 +83,7 @@ class Vectors:
         cosines = (self._means(units.side(0)) * self._means(units.side(1))).sum(1)
         share = self.counts / max(float(self.counts.sum()), 1.0)
         weights = 1e-3 / (1e-3 + share)
-        rows = [self._aligned(own[own >= 0], other[other >= 0], weights) for own, other in zip(a, b)]
+        rows = [self._aligned(x[x >= 0], y[y >= 0], weights) for x, y in zip(a, b)]
         return np.column_stack([cosines, np.array(rows, dtype=np.float64)])
 
     def _aligned(self, a: np.ndarray, b: np.ndarray, weights: np.ndarray) -> tuple[float, float, float, float]:
@@ -95,9 +95,9 @@ class Vectors:
         return mean_a, float(np.average(of_b, weights=weights[b])), float(of_a.min()), float(of_b.min())
 
     def tensors(self) -> Tensors:
-        found = {"words": text_tensor(self.words.words), "matrix": self.matrix, "counts": self.counts}
-        found |= {f"mean.{name}": mean for name, mean in self.means.items()}
-        return found | (self.reader.tensors() if self.reader else {})
+        tensors = {"words": text_tensor(self.words.words), "matrix": self.matrix, "counts": self.counts}
+        tensors |= {f"mean.{name}": mean for name, mean in self.means.items()}
+        return tensors | (self.reader.tensors() if self.reader else {})
 
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
@@ -144,10 +144,10 @@ class States:
         return cls(states.mean(0), np.maximum(states.std(0), 1e-3))
 
     def read(self, units: Units) -> dict[str, Block]:
-        found = [unit_rows((states - self.mean) / self.deviation) for states in units.states]
+        sides = [unit_rows((states - self.mean) / self.deviation) for states in units.states]
         if not units.pairs:
-            return {"states": found[0]}
-        a, b = found
+            return {"states": sides[0]}
+        a, b = sides
         cosine = (a * b).sum(1, keepdims=True)
         return {
             "product": a * b,

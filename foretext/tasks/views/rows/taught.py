@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from foretext.tasks.views.base import Block, Tensors, Units
-from foretext.tasks.views.ngrams import NGrams
+from foretext.tasks.views.rows.ngrams import NGrams
 
 STRENGTH = 10.0  # C of scikit-learn's LogisticRegression; larger: less regularisation
 _ITERATIONS = 80
@@ -40,8 +40,8 @@ class Taught:
     def logits(self, matrix: sp.csr_matrix) -> np.ndarray:
         """The logits of texts given as n-grams, minus each text's mean, since adding a constant to them means
         nothing."""
-        said = np.asarray(matrix @ self.weight) + self.bias
-        return np.asarray(said - said.mean(1, keepdims=True))
+        logits = np.asarray(matrix @ self.weight) + self.bias
+        return np.asarray(logits - logits.mean(1, keepdims=True))
 
     def tensors(self) -> Tensors:
         return self.ngrams.tensors() | {"weight": self.weight, "bias": self.bias}
@@ -72,7 +72,7 @@ def _fitted(matrix: sp.csr_matrix, targets_NC: np.ndarray, weights_N: np.ndarray
         return whole, np.concatenate([pull.ravel(), wrong.sum(0)])
 
     options = {"maxiter": _ITERATIONS, "ftol": 1e-7}
-    found = minimize(objective, np.zeros((terms + 1) * free), jac=True, method="L-BFGS-B", options=options).x
+    solution = minimize(objective, np.zeros((terms + 1) * free), jac=True, method="L-BFGS-B", options=options).x
     table = np.zeros((terms + 1, targets_NC.shape[1]))
-    table[:, -free:] = found.reshape(terms + 1, free)
+    table[:, -free:] = solution.reshape(terms + 1, free)
     return table[:-1], table[-1]

@@ -1,14 +1,19 @@
-"""Word vectors beside a pre-trained model: those learned during pre-training, or `finetune RUN … --vectors X`.
+"""What a fine-tuning knows besides its rows: word vectors and topics, and the text that its run was pre-trained on.
 
-If the trunk reads pieces, one head reads n-grams, topics, vectors and the fine-tuned trunk's scores, or the named
-views. If tokens are words, as in ELMo and CoVe, a task model reads the vectors beside the states, unless views are
-named; the run's own vectors are then used only if views are named.
+Word vectors stand beside a pre-trained model: those learned during pre-training, or `finetune RUN … --vectors X`. If
+the trunk reads pieces, one head reads n-grams, topics, vectors and the fine-tuned trunk's scores, or the named views.
+If tokens are words, as in ELMo and CoVe, a task model reads the vectors beside the states, unless views are named; the
+run's own vectors are then used only if views are named.
+
+A run's token shards hold its text, so a head over views can learn from it (`tasks/views/self_training.py`) without the
+user naming it again. This happens unless views are given by name. A line says so; `--unlabelled none` turns it off. If
+the shards have been deleted, there is nothing to learn from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from foretext.errors import UserError
@@ -18,12 +23,17 @@ from foretext.runs.reading import given_vectors
 from foretext.runs.report import Note, Reporter
 from foretext.runs.run_config import FinetuneConfig
 from foretext.tasks.family import Family, family_of
+from foretext.tasks.views.self_training import drawn_texts
+from foretext.text.corpus.shards import DamagedShards, TokenShards
+from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.word_tokenizer import WordTokenizer
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.vectors import read_vectors
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune_request import FinetuneRequest, asked_of_trunk
+from foretext.train.resume import TOKENS
 
+LEAST_TEXTS = 200  # with fewer, a student learns nothing beyond the rows
 _SILENT = Reporter()
 _NAMED = ",".join(view for view in VIEWS if view != TUNED)
 AS_VIEWS = f"to read them as views name some (--views {_NAMED})"  # one way out, for error messages
@@ -36,11 +46,11 @@ def with_vectors_beside(
     if vectors is None:
         return request
     views = request.views
-    alone = request.plan == PAPER or _reads_words(request.start) or Path(vectors).is_file()
+    alone = request.plan == PAPER or _reads_words(request.base_model) or Path(vectors).is_file()
     if views is None and not alone:
         views = _all_views(request)
     if not views:
-        return replace(request, base=with_given(request.start, vectors, note))
+        return replace(request, base=with_given(request.base_model, vectors, note))
     knowledge = _knowledge(vectors)
     if request.views is None and not _has_topics(knowledge):
         views = tuple(view for view in views if view != "lsa")
@@ -50,11 +60,12 @@ def with_vectors_beside(
 def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
     """The request with the word vectors learned beside its model. They are not used if the user wants the trunk alone,
     the paper's way, new weights, or other vectors."""
-    model, views = request.start, request.views
+    model, views = request.base_model, request.views
     words = None if model.run is None else own_words(model.run.path)
     others = request.knowledge is not None or model.vectors is not None
     alone = request.plan == PAPER or request.from_scratch or _reads_words(model)
-    able = TUNED in family_of(request.kind).views or (request.kind == "span" and not asked_of_trunk(request))
+    family = family_of(request.kind)
+    able = family.views_alone and (TUNED in family.views or not asked_of_trunk(request))
     wanted = able and not alone if views is None else bool({"lsa", "vectors"} & set(views))
     return with_vectors_beside(request, words) if wanted and words is not None and not others else request
 
@@ -100,8 +111,7 @@ def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note
         )
     specials = set(model.tokenizer.specials.values())
     words = ["" if id in specials else word for id, word in enumerate(model.tokenizer.pieces)]
-    found = read_vectors(given_vectors(vectors), only=words)
-    matrix = found.rows(words)
+    matrix = read_vectors(given_vectors(vectors), only=words).rows(words)
     known = int(matrix.any(axis=1).sum())
     if not known:
         raise UserError(f"{vectors}: has no vector for any of the model's {len(words):,} words; give others")
@@ -115,21 +125,21 @@ def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | Non
     if old is not None and (request.views is None or _chosen_among(request.views, old.views)):
         return old.views
     known = knowledge_of(request)
-    static = request.start.objective is not None and known is not None and request.knowledge is None
-    given = request.start.vectors is not None  # the task model reads them
+    static = request.base_model.objective is not None and known is not None and request.knowledge is None
+    given = request.base_model.vectors is not None  # the task model reads them
     if request.views == () or (request.views is None and (given or not (static and family.views))):
         return None
     _check_able(request, family)
-    found = chosen_views(request.views, known, not static, request.start.system.name)
-    config = ViewsConfig(tuple(name for name in found if name in family.views))
+    chosen = chosen_views(request.views, known, not static, request.base_model.system.name)
+    config = ViewsConfig(tuple(name for name in chosen if name in family.views))
     config.check()
     return config
 
 
-def _chosen_among(asked: Sequence[str], views: ViewsConfig | None) -> bool:
+def _chosen_among(names: Sequence[str], views: ViewsConfig | None) -> bool:
     """Whether a run that was asked for these views has them, or has chosen its own from among them."""
-    named = ViewsConfig(tuple(asked))
-    return views is not None and set(views.kinds) in [set(one.kinds) for one in (named, *named.alternatives)]
+    named = ViewsConfig(tuple(names))
+    return views is not None and set(views.kinds) in [set(config.kinds) for config in (named, *named.alternatives)]
 
 
 def _check_able(request: FinetuneRequest, family: Family) -> None:
@@ -142,12 +152,12 @@ def _check_able(request: FinetuneRequest, family: Family) -> None:
 
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
     """Knowledge of whole words, from the run named for it, or from the base."""
-    model = request.knowledge or request.start
+    model = request.knowledge or request.base_model
     return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
 
 
 def chosen_views(
-    asked: Sequence[str] | None, knowledge: TextKnowledge | None, has_states: bool, system: str
+    wanted: Sequence[str] | None, knowledge: TextKnowledge | None, has_states: bool, system: str
 ) -> tuple[str, ...]:
     """The views to read: those asked for, or all available ones. UserError for unavailable views."""
     named = "name a word2vec run with --vectors"
@@ -158,7 +168,52 @@ def chosen_views(
         "states": "" if has_states else f"{system} has no contextual states; leave it out",
         "tuned": "" if has_states else f"{system} has nothing to fine-tune; leave it out",
     }
-    for name in asked or ():
+    for name in wanted or ():
         if lacks[name]:
             raise UserError(f"--views {name}: {lacks[name]}")
-    return tuple(name for name in VIEWS if (not lacks[name] if asked is None else name in asked))
+    return tuple(name for name in VIEWS if (not lacks[name] if wanted is None else name in wanted))
+
+
+# -- the text of pre-training ------------------------------------------------------------------------------------------
+
+
+def with_own_text(request: FinetuneRequest, sources: Sequence[SavedModel], note: Note) -> FinetuneRequest:
+    """The request with the text of the first of these models that has some, unless the user has given texts, or
+    none."""
+    if request.unlabelled or not request.own_text or request.kind not in family_of(request.kind).learn_from_text:
+        return request
+    texts = next((texts for model in sources if (texts := texts_of(model, request.seed))), [])
+    if len(texts) < LEAST_TEXTS:
+        return request
+    note(f"also learning from {len(texts):,} texts of pre-training (--unlabelled none turns this off)")
+    return replace(request, unlabelled=tuple(texts))
+
+
+def texts_of(model: SavedModel, seed: int) -> list[str]:
+    """Texts that a run was pre-trained on, drawn by the seed; empty if its shards are gone."""
+    if model.run is None or not (model.run.path / TOKENS).exists() or model.tokenizer.end is None:
+        return []
+    try:
+        shards = TokenShards.open(model.run.path / TOKENS, "train", verify=True)
+    except DamagedShards as damage:
+        raise UserError(f"{damage.fault}; give --unlabelled none, or restore it from a copy") from None
+    return drawn_texts(_Documents(shards, model.tokenizer), seed)
+
+
+@dataclass
+class _Documents(Sequence[str]):
+    """The documents of shards, each decoded on demand."""
+
+    shards: TokenShards
+    tokenizer: Tokenizer
+
+    def __post_init__(self) -> None:
+        assert self.tokenizer.end is not None
+        self.ends = self.shards.places(self.tokenizer.end)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, number: int) -> str:  # type: ignore[override]
+        start = int(self.ends[number - 1]) + 1 if number else 0
+        return self.tokenizer.decode(self.shards.window(start, int(self.ends[number]) - start).tolist())

@@ -1,0 +1,1 @@
+"""Views of whole rows: one text, a pair, or a context with its choices."""

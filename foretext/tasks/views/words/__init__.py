@@ -1,0 +1,1 @@
+"""Views of words in their sentences, and the chain of their tags."""

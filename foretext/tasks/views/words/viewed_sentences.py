@@ -1,0 +1,128 @@
+"""Views of sentences with one tag per word: their units, how the views are learned, and the chain that chooses tags."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from foretext.nn.task_models.crf import Chain
+from foretext.plan import STATES
+from foretext.tasks.family import TaskConfig, family_of, silent
+from foretext.tasks.files.conll import TaggedSentence
+from foretext.tasks.files.predictions import Predictions
+from foretext.tasks.scores.metrics import Scores
+from foretext.tasks.views.base import Tensors, Units, View, word_units
+from foretext.tasks.views.baselines import Baseline, tag_baseline
+from foretext.tasks.views.explain import word_reasons
+from foretext.tasks.views.field import FittedField
+from foretext.tasks.views.head import ViewHead
+from foretext.tasks.views.viewed import FittedHead, Learning, Progress, Reads, ViewTask, numbered
+from foretext.tasks.views.words.chain import Tags, allowed_of, fit_chain, tagger
+from foretext.tasks.views.words.word_views import WordNGrams, WordStates, WordVectors
+
+if TYPE_CHECKING:
+    from foretext.tasks.family import TaskHead
+
+CHAIN = "chain."  # before the names of the chain's tensors
+CHAIN_PARTS = ("transitions", "starts", "ends")
+
+
+class ViewedSentences(ViewTask):
+    views: Mapping[str, type[View]] = {view.name: view for view in (WordNGrams, WordVectors, WordStates)}
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def groups(self, rows: Sequence[TaggedSentence]) -> list[int]:
+        """Sentences with the same words stay together."""
+        return numbered(row.words for row in rows)
+
+    def units(
+        self,
+        rows: Sequence[TaggedSentence],
+        kind: str,
+        names: Collection[str] = (),
+        trunk: Reads | None = None,
+        progress: Progress | None = None,
+    ) -> Units:
+        units = word_units([row.words for row in rows])
+        if STATES not in names:
+            return units
+        assert trunk is not None
+        return dataclasses.replace(units, states=trunk.word_states(rows, progress))
+
+    # -- the head ------------------------------------------------------------------------------------------------------
+
+    def fit(self, learning: Learning, units: Units) -> tuple[FittedField, None]:
+        config, rows = learning.config, learning.rows
+        encoded = family_of(config.kind).whole(rows, config, True, silent)
+        classes = np.array([tag for example in encoded.examples for tag in example.tags])
+        tags = Tags(classes, len(config.labels), allowed_of(config.labels))
+        progress = functools.partial(learning.work, "fitting the head")
+        return fit_chain(_learned(learning, units), units, tags, learning.seed, self.groups(rows), progress), None
+
+    def decoder(self, head: ViewHead, config: TaskConfig) -> TaskHead:
+        assert head.chain is not None
+        return cast("TaskHead", tagger(head.chain, config.labels))
+
+    def cross_validated(
+        self, fitted: FittedHead, rows: Sequence[TaggedSentence], config: TaskConfig, decoder: TaskHead
+    ) -> Scores | None:
+        """Without an interval. Each fold's tags are chosen by its own chain."""
+        family = family_of(config.kind)
+        left_out: list[TaggedSentence] = []
+        predicted: list[tuple[str, ...]] = []
+        for fold in cast("FittedField", fitted).chosen.folds:
+            sentences = [rows[number] for number in fold.rows]
+            encoded = family.whole(sentences, config, False, silent)
+            chain = cast("TaskHead", tagger(Chain(*fold.extra), config.labels))
+            predicted += family.predictions(encoded, fold.scores, config, chain).values
+            left_out += sentences
+        if not left_out:
+            return None
+        return family.score(left_out, Predictions(config.kind, predicted, None, config.labels), config)
+
+    def baselines(
+        self, fitted: FittedHead, train: Sequence[TaggedSentence], valid: Sequence[TaggedSentence], learning: Learning
+    ) -> list[Baseline]:
+        folds = [fold.rows for fold in cast("FittedField", fitted).chosen.folds]
+        return tag_baseline(learning.config, train, valid, folds)
+
+    def reasons(
+        self, head: ViewHead, units: Units, rows: Sequence[TaggedSentence], config: TaskConfig
+    ) -> list[list[str]]:
+        assert head.chain is not None
+        tagged = tagger(head.chain, config.labels).told(head.scores(units), [True] * len(rows))
+        return word_reasons(head, units, [best for best, _ in tagged])
+
+    # -- files ---------------------------------------------------------------------------------------------------------
+
+    def extra(self, head: ViewHead) -> Tensors:
+        assert head.chain is not None
+        return {CHAIN + name: weights for name, weights in zip(CHAIN_PARTS, head.chain)}
+
+    def with_extra(self, head: ViewHead, tensors: Tensors) -> ViewHead:
+        chain = Chain(*(tensors[CHAIN + name] for name in CHAIN_PARTS))
+        classes = len(head.bias)
+        if [weights.shape for weights in chain] != [(classes, classes), (classes,), (classes,)]:
+            raise ValueError("classes of the chain")
+        return dataclasses.replace(head, chain=chain)
+
+    def empty(self, kind: str, texts: int, stored: Mapping[str, Tensors]) -> Units:
+        means = [mean for name, mean in stored.get(WordStates.name, {}).items() if name.startswith("mean.")]
+        states = tuple(np.zeros((1, len(mean)), dtype=np.float32) for mean in means)
+        return dataclasses.replace(word_units([("",)]), states=states)
+
+
+def _learned(learning: Learning, units: Units) -> list[View]:
+    views: list[View] = []
+    if WordNGrams.name in learning.names:
+        views.append(WordNGrams.learned(units))
+    if WordVectors.name in learning.names:
+        views.append(WordVectors.learned(units, learning.known.words, learning.known.matrix, learning.seed))
+    if WordStates.name in learning.names:
+        views.append(WordStates.learned(units))
+    return views
