@@ -28,7 +28,7 @@ from experiments.common import pretraining_lines
 from experiments.course import Course, conduct, options, settled
 from foretext.api import load_language_model
 from foretext.errors import UserError
-from foretext.text.corpus.atomic_writing import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 TEXTS = {"enwik8": "enwik8/enwik8-first-20MB.gz", "shakespeare": "tinyshakespeare/input.txt"}
 MEMORIES = (0, 16, 32, 64, 128, 256, 512, 1024)

@@ -31,7 +31,7 @@ from foretext.demo.report import TaskResult, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
 from foretext.errors import Interrupted, UserError
 from foretext.runs.report import Reporter, StopRequest
-from foretext.text.corpus.atomic_writing import write_whole
+from foretext.text.corpus.text_files import write_whole
 from foretext.train.resume import CURVE
 
 QUESTIONS = {

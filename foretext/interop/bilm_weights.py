@@ -40,7 +40,7 @@ from foretext.interop.hub import Foreign, about_drawn, check_in, drawn
 from foretext.interop.hub_tensors import read_json
 from foretext.nn.recurrent.bilm import Bilm, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
-from foretext.nn.weights import check_tensors
+from foretext.nn.trunk import check_tensors
 from foretext.systems.elmo import ELMO
 from foretext.text.tokenizers.published import read_pieces
 from foretext.text.tokenizers.word_vocabulary import PUBLISHED_SPECIALS, words_of

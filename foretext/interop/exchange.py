@@ -38,7 +38,7 @@ from foretext.runs.reading import words_of
 from foretext.runs.run_config import POSITION, Budget, DataConfig, Position, PretrainConfig, RunConfig
 from foretext.systems.base import System, TokenizerConfig
 from foretext.systems.gpt import GPT
-from foretext.text.corpus.atomic_writing import written_aside
+from foretext.text.corpus.text_files import written_aside
 from foretext.text.tokenizers.base import Tokenizer
 from foretext.text.tokenizers.published import tokenizer_from_published
 from foretext.text.tokenizers.unigram import Unigram

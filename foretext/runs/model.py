@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, length_batches
 from foretext.errors import UserError, refuse_if
-from foretext.nn.trunk import ModelConfig, Trunk, reads_on
-from foretext.nn.weights import check_tensors
+from foretext.nn.trunk import ModelConfig, Trunk, check_tensors, reads_on
 from foretext.objectives.base import Direction, Objective, Scored
 from foretext.runs.directory import RunDirectory
 from foretext.runs.report import Reporter, Warns, Work

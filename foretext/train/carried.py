@@ -15,7 +15,7 @@ from torch import Tensor
 
 from foretext.batch import mapped
 from foretext.errors import refuse_if
-from foretext.nn.weights import FOREIGN, check_names, check_tensor
+from foretext.nn.trunk import FOREIGN, check_names, check_tensor
 
 
 def on_its_own(state: Any) -> Any:

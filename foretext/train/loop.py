@@ -24,8 +24,7 @@ from torch import Tensor, nn
 
 from foretext.batch import Batch, detached
 from foretext.errors import EXIT_NOT_FINITE, Interrupted, refuse_if
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import AveragedWeights, check_tensors
+from foretext.nn.trunk import AveragedWeights, Trunk, check_tensors
 from foretext.objectives.base import Draw, Objective
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import LogLine, RunDirectory

@@ -41,8 +41,7 @@ import torch
 from torch import Tensor, nn
 
 from foretext.errors import refuse_if
-from foretext.nn.trunk import Trunk
-from foretext.nn.weights import FOREIGN, check_names, check_tensor
+from foretext.nn.trunk import FOREIGN, Trunk, check_names, check_tensor
 from foretext.objectives.base import Objective
 from foretext.plan import TransferPlan
 from foretext.systems.base import TrainingConfig

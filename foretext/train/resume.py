@@ -21,8 +21,8 @@ from foretext.runs.commit import RunWriter
 from foretext.runs.directory import MANIFEST, METRICS, LogLine, RunDirectory
 from foretext.runs.lock import LOCK
 from foretext.runs.run_config import POSITION, FinetuneConfig, PretrainConfig, read_config
-from foretext.text.corpus.atomic_writing import write_whole
 from foretext.text.corpus.shards import read_manifest
+from foretext.text.corpus.text_files import write_whole
 
 Config = TypeVar("Config", PretrainConfig, FinetuneConfig)
 

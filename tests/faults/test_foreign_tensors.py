@@ -24,7 +24,7 @@ from foretext.errors import Interrupted
 from foretext.interop.hub import _ours, shapes_of
 from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tensors import by_their_names
-from foretext.nn.weights import AveragedWeights
+from foretext.nn.trunk import AveragedWeights
 from foretext.runs.report import Reporter
 from foretext.systems.gpt2 import GPT2
 from foretext.tasks.files.rows import Row

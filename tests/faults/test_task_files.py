@@ -236,7 +236,7 @@ def test_a_write_that_runs_out_of_room_leaves_the_old_file_and_nothing_else(tmp_
         "import resource, sys\n"
         "from pathlib import Path\n"
         "from foretext.errors import UserError\n"
-        "from foretext.text.corpus.atomic_writing import write_whole\n"
+        "from foretext.text.corpus.text_files import write_whole\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "try:\n"
         "    write_whole(Path(sys.argv[1]), b'x' * 100_000)\n"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tolerance import doubles
 
-from foretext.text.corpus.atomic_writing import write_whole
+from foretext.text.corpus.text_files import write_whole
 from foretext.train import resume as curve
 
 IN_DOUBLES = ("nn", "objectives")

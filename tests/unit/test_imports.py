@@ -128,7 +128,11 @@ def test_no_system_task_or_loss_is_known_by_name_above_the_systems() -> None:
 
 
 BLIND = ("train", "runs", "generate", "evaluate")  # they know no kind of task, no system and no view by name
-OTHER_SENSES = {("evaluate/word_space", "similarity")}  # the name of a result: how alike words are
+OTHER_SENSES = {
+    ("evaluate/word_space", "similarity"),  # the name of a result: how alike words are
+    # The table of the ways that `prompt` asks, with the options of each; six of ten are no kinds of labelled rows.
+    *(("evaluate/prompt_request", way) for way in ("classification", "entailment", "similarity", "choice")),
+}
 
 
 def constants(source: str) -> set[str]:

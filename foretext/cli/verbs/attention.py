@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from foretext.cli.input import RunArgument, check_output, text_argument
-from foretext.text.corpus.atomic_writing import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 
 def attention(

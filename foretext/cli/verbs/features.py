@@ -12,7 +12,7 @@ import typer
 from foretext.cli.input import Documents, Errors, RunArgument, TextColumn, check_output, read_texts
 from foretext.cli.output import Terminal, progress
 from foretext.errors import UserError, counted, refuse_if
-from foretext.text.corpus.atomic_writing import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 Number = TypeVar("Number", int, float)
 

@@ -20,7 +20,7 @@ from foretext.cli.input import (
 )
 from foretext.cli.output import Terminal, show
 from foretext.evaluate.prompt_request import TASKS, PromptRequest, check_options
-from foretext.text.corpus.atomic_writing import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 
 def prompt(

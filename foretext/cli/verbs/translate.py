@@ -11,8 +11,7 @@ import typer
 from foretext.cli.input import Errors, Json, check_output, language_model, lines_of, standard_input, text_argument
 from foretext.cli.output import progress, visible
 from foretext.errors import counted, refuse_if
-from foretext.text.corpus.atomic_writing import write_whole
-from foretext.text.corpus.text_files import text_lines
+from foretext.text.corpus.text_files import text_lines, write_whole
 
 if TYPE_CHECKING:
     from foretext.evaluate.translation import TranslationAttention

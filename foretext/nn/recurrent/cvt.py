@@ -42,8 +42,7 @@ from foretext.errors import UserError, check_range
 from foretext.nn.fused import dropout
 from foretext.nn.recurrent.char_cnn import CharEncoder, CharEncoderConfig
 from foretext.nn.recurrent.lstm_layer import ProjectedLstm, ProjectedLstmConfig, ReadingOrder, reading_orders
-from foretext.nn.trunk import ModelConfig, Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import ModelConfig, Trunk, grown
 
 Kind = Literal["tagging", "sentence"]
 Reading = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]  # ids [U] → forms [U], characters [U, C]

@@ -40,8 +40,7 @@ from foretext.nn.relative.relative_attention import (
     sinusoids,
 )
 from foretext.nn.transformer.block import TransformerShape
-from foretext.nn.trunk import OutputLayer, Trunk
-from foretext.nn.weights import grown
+from foretext.nn.trunk import OutputLayer, Trunk, grown
 
 Biases = tuple[Tensor, Tensor] | None  # u and w, if all blocks share them
 

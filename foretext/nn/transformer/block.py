@@ -38,8 +38,7 @@ from torch import Tensor, nn
 from foretext.batch import Batch, Hidden
 from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.fused import Gelu, add_dropped, feed_forward, linear
-from foretext.nn.packed_attention import attend
-from foretext.nn.packing import Hiding, Packing, chosen, pick
+from foretext.nn.packing import Hiding, Packing, attend, chosen, pick
 from foretext.nn.transformer.queries import RMSNorm, Rotation, prepared
 from foretext.nn.trunk import MOST_LAYERS, MOST_WIDE, ModelConfig, TokenTrunk
 

@@ -17,7 +17,7 @@ from foretext.nn.fused import TiedSoftmax, dropout
 from foretext.nn.packing import pack
 from foretext.nn.transformer.block import Block, SideInputs, StackedTrunk, TransformerConfig
 from foretext.nn.transformer.queries import rms_norm, rotation
-from foretext.nn.weights import grown
+from foretext.nn.trunk import grown
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from foretext.errors import UserError
-from foretext.text.corpus.atomic_writing import write_whole
 from foretext.text.corpus.tables import Table, set_aside, unpacked
+from foretext.text.corpus.text_files import write_whole
 
 _DIGITS = 6
 # Characters that need quoting. The csv module leaves a lone carriage return unquoted, which readers take for the end of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.tasks.scores.metrics import Scores
-from foretext.text.corpus.atomic_writing import write_whole
+from foretext.text.corpus.text_files import write_whole
 
 MOST_CLASSES = 50
 _LONGEST_NAME = 24

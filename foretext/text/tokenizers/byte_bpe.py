@@ -22,15 +22,18 @@ import tiktoken
 from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
     END,
+    ByteBPEForm,
+    Fields,
     Offsets,
     Tokenizer,
     WordBorders,
     append_specials,
+    checked_names,
+    checked_pairs,
     encodable,
     in_original,
     in_word,
 )
-from foretext.text.tokenizers.stored_form import ByteBPEForm, Fields, checked_names, checked_pairs
 
 # RoBERTa's own special tokens, for a trained vocabulary: `with_specials(ROBERTA_SPECIALS)`.
 ROBERTA_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")

@@ -14,9 +14,19 @@ import numpy as np
 import tokenizers
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.tokenizers.base import END, Offsets, Tokenizer, WordBorders, append_specials
+from foretext.text.tokenizers.base import (
+    END,
+    CharBPEForm,
+    Fields,
+    Offsets,
+    SplitterForm,
+    Tokenizer,
+    WordBorders,
+    append_specials,
+    checked_names,
+    checked_pairs,
+)
 from foretext.text.tokenizers.splitters import make_splitter, standardise, words_with_spans
-from foretext.text.tokenizers.stored_form import CharBPEForm, Fields, SplitterForm, checked_names, checked_pairs
 
 WORD_END = "</w>"
 UNKNOWN = "<unk>"

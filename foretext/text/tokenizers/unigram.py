@@ -27,9 +27,13 @@ from tokenizers import models, normalizers, pre_tokenizers
 from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
     END,
+    Fields,
     Offsets,
     Tokenizer,
+    UnigramForm,
     WordBorders,
+    checked_flag,
+    checked_pieces,
     in_brackets,
     in_word,
     special_pieces,
@@ -37,7 +41,6 @@ from foretext.text.tokenizers.base import (
 )
 from foretext.text.tokenizers.published import NORMAL, USER_DEFINED, SentencePieceModel, check_charmap
 from foretext.text.tokenizers.published import UNKNOWN as UNKNOWN_TYPE
-from foretext.text.tokenizers.stored_form import Fields, UnigramForm, checked_flag, checked_pieces
 from foretext.text.tokenizers.wordpiece import Engine
 
 SPACE = "▁"

@@ -15,9 +15,8 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from foretext.errors import UserError, refuse_if
-from foretext.text.tokenizers.base import END, Offsets, Tokenizer, special_pieces
+from foretext.text.tokenizers.base import END, Fields, Offsets, Tokenizer, WordListForm, checked_pieces, special_pieces
 from foretext.text.tokenizers.splitters import WORD_OR_CHARACTER
-from foretext.text.tokenizers.stored_form import Fields, WordListForm, checked_pieces
 from foretext.text.words.word_list import WordList
 
 UNKNOWN = "<unk>"

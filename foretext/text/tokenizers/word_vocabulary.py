@@ -27,13 +27,16 @@ import tokenizers
 
 from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
+    Fields,
     Offsets,
     Tokenizer,
     TokenizerConfig,
+    WordsForm,
+    checked_flag,
+    checked_pieces,
     encodable,
     special_pieces,
 )
-from foretext.text.tokenizers.stored_form import Fields, WordsForm, checked_flag, checked_pieces
 from foretext.text.tokenizers.wordpiece import LONGEST_WORD, Engine, basic_splitter, bert_normalizer, readable
 from foretext.text.words.characters import BEGIN, END
 from foretext.text.words.splitting import split_with_places, split_words

@@ -27,15 +27,18 @@ import tokenizers
 
 from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
+    Fields,
     Offsets,
     Tokenizer,
     WordBorders,
+    WordPieceForm,
+    checked_flag,
+    checked_pieces,
     encodable,
     in_original,
     special_pieces,
     written_lower,
 )
-from foretext.text.tokenizers.stored_form import Fields, WordPieceForm, checked_flag, checked_pieces
 
 STRETCH = 100_000  # characters at a time, plus the rest up to the next word
 _BORDER = re.compile(r"(?<=[ \n])(?=\w)")

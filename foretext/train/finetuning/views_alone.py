@@ -29,9 +29,8 @@ from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, re
 from foretext.train.finetuning.finetune_knowledge import with_own_text
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, asked_of_trunk
 from foretext.train.finetuning.finetune_settings import resolve
-from foretext.train.pretraining.pretrain import pretrain
+from foretext.train.pretraining.pretrain import LEAST_TEXT, MINUTES, pretrain, text_length
 from foretext.train.pretraining.pretrain_request import PretrainRequest, resolved_config, written_texts
-from foretext.train.pretraining.words_beside import LEAST_TEXT, MINUTES, text_length
 from foretext.train.untrained import fresh_model
 
 LEARNING = ".learning"  # folder inside a run until its head is fitted

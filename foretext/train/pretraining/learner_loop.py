@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from foretext.errors import EXIT_MACHINE, UserError, counted
-from foretext.nn.weights import check_tensor
+from foretext.nn.trunk import check_tensor
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import available_memory, check_space, clock, size_text, writing_to

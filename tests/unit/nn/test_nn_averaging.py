@@ -8,7 +8,7 @@ from complaints import refused
 from tolerance import close
 from torch import nn
 
-from foretext.nn.weights import AveragedWeights, decay_at
+from foretext.nn.trunk import AveragedWeights, decay_at
 
 
 def moved(model: nn.Module) -> None:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from foretext.nn import fused, packed_attention
 from foretext.nn.fused import add_dropped, keep_mask
-from foretext.nn.packed_attention import attend
-from foretext.nn.packing import Groups
+from foretext.nn.packing import Groups, attend
 
 SHAPES = [(2, 3, 1, 8), (1, 1, 5, 4), (3, 2, 128, 8), (2, 4, 129, 8), (5, 2, 300, 16), (9, 4, 64, 8)]
 

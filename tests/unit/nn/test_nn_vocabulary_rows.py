@@ -9,7 +9,7 @@ import torch
 from tolerance import close
 from torch import nn
 
-from foretext.nn.weights import carried_rows, grown
+from foretext.nn.trunk import carried_rows, grown
 
 OLD_IDS = np.array([3, -1, 0, 4, -1, 4])
 

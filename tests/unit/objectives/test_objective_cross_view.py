@@ -14,7 +14,7 @@ from torch import Tensor
 
 from foretext.batch import IGNORE
 from foretext.nn.recurrent.cvt import CvtBatch, CvtConfig, CvtEncoder
-from foretext.nn.weights import AveragedWeights
+from foretext.nn.trunk import AveragedWeights
 from foretext.runs.report import Reporter, StopRequest
 from foretext.runs.run_config import Budget
 from foretext.systems.base import TrainingConfig

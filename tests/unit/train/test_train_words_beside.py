@@ -22,8 +22,7 @@ from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.pretraining import pretrain as pretraining
 from foretext.train.pretraining import words_beside
-from foretext.train.pretraining.pretrain import pretrain
-from foretext.train.pretraining.words_beside import budget_beside
+from foretext.train.pretraining.pretrain import budget_beside, pretrain
 
 PAIRS = [("cat", "sun"), ("dog", "ball")] * 8
 ROWS = [Row((f"the {who} sees the {what}",), who, f"row {number}") for number, (who, what) in enumerate(PAIRS)]
