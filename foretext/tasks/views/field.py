@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.tasks.views.base import Block, Lookup, Tensors, Units, View, deal, is_sparse
 from foretext.tasks.views.head import ViewHead, read_blocks, shares_of
 
@@ -114,8 +114,10 @@ class Problem:
             if before - after <= close * _ITERATIONS * self.structure.labels:
                 break
             before = after
-        if not bool(torch.isfinite(vector).all()):
-            raise UserError("the loss of the head over the views is not finite; train without views: --views none")
+        refuse_if(
+            not bool(torch.isfinite(vector).all()),
+            "the loss of the head over the views is not finite; train without views: --views none",
+        )
         return vector.detach().numpy()
 
     def weights(self, vector: np.ndarray) -> Weights:

@@ -22,7 +22,7 @@ from typing import cast
 import numpy as np
 import scipy.sparse as sp
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.tasks.views.base import Block, Units, View, is_sparse, units_of
 from foretext.tasks.views.head import read_blocks
 from foretext.tasks.views.rows.linear import Fitted, Labels, fit_views, folds_of
@@ -60,13 +60,12 @@ def text_units(texts: Sequence[str], views: Sequence[View], seed: int) -> Units:
     """A sample of the texts, as views read them. UserError if there is nothing to learn from."""
     units = units_of([(text,) for text in drawn_texts(texts, seed)], "classification", True)
     words = {word for text in units.side(0) for word in text}
-    if not words:
-        raise UserError("--unlabelled: this text has no words; give other text, or leave it out")
+    refuse_if(not words, "--unlabelled: this text has no words; give other text, or leave it out")
     some_or_none = read_blocks(views, Units([(sorted(words),), ([],)], np.arange(2)))
-    if all(np.array_equal(*_dense(block)) for block in some_or_none.values()):
-        raise UserError(
-            "--unlabelled: this text shares no word with the rows or the vectors; give other text, or leave it out"
-        )
+    refuse_if(
+        all(np.array_equal(*_dense(block)) for block in some_or_none.values()),
+        "--unlabelled: this text shares no word with the rows or the vectors; give other text, or leave it out",
+    )
     return units
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from foretext.config import Change
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted, refuse_if
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
@@ -115,8 +115,10 @@ def finetune(
     if request.out is None:
         return training.train(None, notes)
     run = RunDirectory(request.out)
-    if request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig):
-        raise UserError(f"{run.path} is a pre-trained run, which finetune cannot resume; choose another --out")
+    refuse_if(
+        request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig),
+        f"{run.path} is a pre-trained run, which finetune cannot resume; choose another --out",
+    )
     over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
         return training.finished(run)
@@ -233,8 +235,10 @@ class _Finetuning:
         work = functools.partial(self.work, run if resumed else None)
         learned = encode(self.split.train, model, self.about_rows, work)
         held_out = encode(self.split.valid, model, self.about_rows, work)
-        if not learned.examples:
-            raise UserError("this run's vocabulary has no piece for any word of the rows; use another run, or --system")
+        refuse_if(
+            not learned.examples,
+            "this run's vocabulary has no piece for any word of the rows; use another run, or --system",
+        )
         stock = stock_of(model, request, learned.examples, self.about_rows.note, work)
         validations: dict[float, Predictions] = {}
         stage = stage_of(model, request, stock, held_out, _validator(model, held_out, validations))

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.plan import PAPER, STATES, TUNED, VIEWS, ViewsConfig
 from foretext.runs.model import SavedModel, own_words, pretrained_model
 from foretext.runs.reading import given_vectors
@@ -91,13 +91,12 @@ def _reads_words(model: SavedModel) -> bool:
 
 def _knowledge(path: str | Path) -> SavedModel:
     """The word2vec run for the views: a plain file of vectors has no word counts and no topics."""
-    if Path(path).is_file():
-        raise UserError(f"--vectors {path}: --views need a word2vec run, but this is a file; name a run")
+    refuse_if(Path(path).is_file(), f"--vectors {path}: --views need a word2vec run, but this is a file; name a run")
     model = pretrained_model(path)
-    if model.objective is None or model.objective.knowledge(model.trunk, model.tokenizer) is None:
-        raise UserError(
-            f"--vectors {path}: --views need a word2vec run, but this one is of {model.system.name}; name one"
-        )
+    refuse_if(
+        model.objective is None or model.objective.knowledge(model.trunk, model.tokenizer) is None,
+        f"--vectors {path}: --views need a word2vec run, but this one is of {model.system.name}; name one",
+    )
     return model
 
 
@@ -113,8 +112,7 @@ def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note
     words = ["" if id in specials else word for id, word in enumerate(model.tokenizer.pieces)]
     matrix = read_vectors(given_vectors(vectors), only=words).rows(words)
     known = int(matrix.any(axis=1).sum())
-    if not known:
-        raise UserError(f"{vectors}: has no vector for any of the model's {len(words):,} words; give others")
+    refuse_if(not known, f"{vectors}: has no vector for any of the model's {len(words):,} words; give others")
     note(f"{known:,} of {len(words):,} words have a vector in {vectors}")
     return replace(model, vectors=matrix)
 
@@ -169,8 +167,7 @@ def chosen_views(
         "tuned": "" if has_states else f"{system} has nothing to fine-tune; leave it out",
     }
     for name in wanted or ():
-        if lacks[name]:
-            raise UserError(f"--views {name}: {lacks[name]}")
+        refuse_if(lacks[name], f"--views {name}: {lacks[name]}")
     return tuple(name for name in VIEWS if (not lacks[name] if wanted is None else name in wanted))
 
 

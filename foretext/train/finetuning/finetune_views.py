@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.plan import STATES, TUNED, ViewsConfig
 from foretext.runs.commit import RunWriter
 from foretext.runs.machine import using_threads
@@ -222,8 +222,7 @@ def _facts(fitted: FittedHead, result: ViewsResult) -> dict[str, Any]:
 def folds_for(rows: Sequence[Any], config: TaskConfig, seed: int) -> list[Fold]:
     """Folds of the rows; UserError if they cannot be split."""
     folds = family_of(config.kind).view_task().folds(rows, config, FOLDS, seed)
-    if not folds:
-        raise UserError("all rows are copies of one row and cannot be split into folds; leave tuned out of --views")
+    refuse_if(not folds, "all rows are copies of one row and cannot be split into folds; leave tuned out of --views")
     return folds
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.tasks.heads.supervised import arranged, loss_of_labels
 from foretext.tasks.views.base import Block, Matrix, Tensors, Units, View, deal
 from foretext.tasks.views.head import ViewHead, read_blocks, shares_of
@@ -136,7 +136,9 @@ def _solve(
         _loss, places=torch.arange(len(units.rows)), units=units, labels=labels, picked=np.arange(len(units.rows))
     )
     table = fit_linear(scaled, labels.outputs, loss, strength)
-    if not np.isfinite(table).all():
-        raise UserError("the loss of the head over the views is not finite; train without views: --views none")
+    refuse_if(
+        not np.isfinite(table).all(),
+        "the loss of the head over the views is not finite; train without views: --views none",
+    )
     *weights, bias = np.split(table.astype(np.float32), np.cumsum([block.shape[1] for block in scaled]))
     return {name: table * np.float32(factors[name]) for name, table in zip(blocks, weights)}, bias[0]
