@@ -18,9 +18,9 @@ import torch
 
 from foretext.config import Setting
 from foretext.errors import UserError, refuse_if
-from foretext.evaluate.evaluation_options import Concern
 from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
+from foretext.evaluate.options import Concern
 from foretext.evaluate.perplexity import Perplexity, perplexity
 from foretext.evaluate.translation import (
     TranslationAttention,
