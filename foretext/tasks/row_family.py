@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretext.errors import UserError, refuse_if
+from foretext.errors import counted, refuse_if
 from foretext.plan import VIEWS, ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import (
     Encoded,
@@ -99,9 +99,7 @@ class RowFamily(Family):
         if one_text:
             return _read(_named(table_from(list(texts), kind), "--text"), reading, reading.columns)
         wrong = len(texts) < 3 if kind == "choice" else len(texts) != 2
-        if wrong:
-            given = f"{len(texts)} text{'' if len(texts) == 1 else 's'}"
-            raise UserError(f"{described} takes {_FIELDS[kind]}, not {given}")
+        refuse_if(wrong, f"{described} takes {_FIELDS.get(kind)}, not {counted(len(texts), 'text')}")
         row = (texts[0], texts[1:]) if kind == "choice" else tuple(texts)
         return _read(_named(table_from([row], kind), "--text"), reading, reading.columns)
 

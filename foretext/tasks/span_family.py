@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretext.errors import UserError, refuse_if
+from foretext.errors import UserError, counted, refuse_if
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import (
     Encoded,
@@ -79,9 +79,7 @@ class SpanFamily(Family):
 
     def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
         """A question and its passage."""
-        if len(texts) != 2:
-            given = f"{len(texts)} text{'' if len(texts) == 1 else 's'}"
-            raise UserError(f"span takes --text QUESTION --text PASSAGE, not {given}")
+        refuse_if(len(texts) != 2, f"span takes --text QUESTION --text PASSAGE, not {counted(len(texts), 'text')}")
         return Read(questions_from([tuple(texts)], need_answers=False, name="--text"))
 
     def from_lines(self, data: str, reading: Reading) -> Read:
@@ -158,7 +156,7 @@ class SpanFamily(Family):
         for number, (row, question) in enumerate(zip(rows, questions)):
             ids, offsets = passages[row.passage]
             of_row, missing = span_windows(question.tolist(), ids, layout, number)
-            answer = _answer_tokens(row, offsets) if labelled else None
+            answer = answer_place(row, offsets) if labelled else None
             cut += missing > 0
             if len(of_row) > 1:
                 longer.add(row.passage)
@@ -212,12 +210,9 @@ class SpanFamily(Family):
         from foretext.tasks.heads.token_tasks import SpanTask
 
         assert isinstance(head, SpanTask)
-        answers = _answers(encoded, scores, None)
-        texts, margins = [answer.text for answer in answers], [answer.margin for answer in answers]
-        threshold = best_threshold(encoded.rows, texts, margins)
-        if math.isfinite(threshold):  # otherwise no question has a span
-            # The threshold is a margin that must not be passed; rounding to single precision must not lower it.
-            head.threshold.fill_(float(np.nextafter(np.float32(threshold), np.float32(np.inf))))
+        threshold = threshold_of(encoded.rows, _answers(encoded, scores, None))
+        if threshold is not None:
+            head.threshold.fill_(float(threshold))
 
     def unsettled(self, config: TaskConfig) -> str:
         return '"no answer" needs no margin over the best answer' if config.unanswerable else ""
@@ -226,7 +221,7 @@ class SpanFamily(Family):
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         from foretext.tasks.heads.token_tasks import SpanTask
-        from foretext.tasks.views.answers.spans import SpanReader
+        from foretext.tasks.views.answers.viewed_questions import SpanReader
 
         if isinstance(head, SpanReader):
             read = zip(encoded.rows, encoded.offsets, scores, strict=True)
@@ -303,12 +298,19 @@ def _encoded_passages(
     return encoded
 
 
-def _answer_tokens(row: Question, offsets: Offsets) -> tuple[int, int] | None:
-    """The first and the last token of the answer to learn; None if there is none."""
+def answer_place(row: Question, offsets: Offsets) -> tuple[int, int] | None:
+    """The first and the last token (for views: word) of the answer to learn; None if there is none."""
     if not row.answers:
         return None
     first = row.answers[0]
     return answer_tokens(offsets, first.start, first.start + len(first.text))
+
+
+def threshold_of(rows: Sequence[Question], answers: Sequence[Answered]) -> np.float32 | None:
+    """The margin by which "no answer" must outscore the best span, with the highest F1 on these rows; None if no
+    question has a span. The margin must not be passed, so rounding to single precision must not lower it."""
+    threshold = best_threshold(rows, [answer.text for answer in answers], [answer.margin for answer in answers])
+    return np.nextafter(np.float32(threshold), np.float32(np.inf)) if math.isfinite(threshold) else None
 
 
 def _answers(encoded: Encoded, scores: Sequence[np.ndarray], threshold: float | None) -> list[Answered]:

@@ -31,10 +31,10 @@ from foretext.runs.run_config import POSITION, Position
 from foretext.runs.views import units_for, view_files, view_scores, view_task_of
 from foretext.tasks.family import TaskConfig, family_of, silent
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.views.base import Fold
+from foretext.tasks.views.base import FittedHead, Fold
 from foretext.tasks.views.baselines import Baseline
 from foretext.tasks.views.self_training import MOST_TEXTS, Gain
-from foretext.tasks.views.viewed import FittedHead, Learning
+from foretext.tasks.views.viewed import Learning
 from foretext.train.finetuning.finetune_knowledge import knowledge_of
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 

@@ -9,23 +9,19 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from foretext.plan import STATES, TUNED
-from foretext.tasks.family import TaskConfig, family_of, silent
+from foretext.tasks.family import Progress, TaskConfig, family_of, silent
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.files.rows import UNORDERED, Row
 from foretext.tasks.row_family import number_of
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.views.base import Fold, Tensors, Units, View, deal, units_of
+from foretext.tasks.views.base import FittedHead, Fold, Tensors, Units, View, ViewHead, by_row, deal, units_of
 from foretext.tasks.views.baselines import Baseline, watched_baselines
 from foretext.tasks.views.explain import reasons
-from foretext.tasks.views.head import ViewHead, by_row
 from foretext.tasks.views.rows.linear import Fitted, Labels, fit_views
-from foretext.tasks.views.rows.ngrams import NGrams
-from foretext.tasks.views.rows.overlap import Overlap
-from foretext.tasks.views.rows.taught import Taught
-from foretext.tasks.views.rows.text_knowledge import LatentSemantics, States, Vectors
-from foretext.tasks.views.rows.tuned import Tuned
-from foretext.tasks.views.self_training import Gain, text_units, with_text
-from foretext.tasks.views.viewed import FittedHead, Learning, Progress, Reads, ViewTask, numbered
+from foretext.tasks.views.rows.ngrams import NGrams, Overlap
+from foretext.tasks.views.rows.text_knowledge import LatentSemantics, States, Tuned, Vectors
+from foretext.tasks.views.self_training import Gain, Taught, text_units, with_text
+from foretext.tasks.views.viewed import Learning, Reads, ViewTask, numbered
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
