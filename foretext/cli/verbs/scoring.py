@@ -28,7 +28,7 @@ from foretext.cli.input import (
     rows_to_predict,
     task_model,
 )
-from foretext.cli.output import Terminal, progress, show, show_perplexity, show_scores, shown_notes, write_confusion
+from foretext.cli.output import Terminal, progress, show, show_perplexity, show_scores, shown_notes
 from foretext.errors import counted
 from foretext.evaluate.options import EvaluationOptions
 
@@ -142,7 +142,9 @@ def evaluate(
         metrics = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
         show_scores(metrics, as_json)
         if confusion is not None:
-            write_confusion(metrics, confusion)
+            from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+
+            confusion_matrix_png(metrics, confusion)
     else:
         texts = read_texts(files, text_column, documents or "auto", errors)
         show_perplexity(model.perplexity(texts, stride, progress("measuring"), Terminal(), memory), as_json)

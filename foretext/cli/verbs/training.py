@@ -30,7 +30,7 @@ from foretext.cli.input import (
     read_texts,
     unlabelled_lines,
 )
-from foretext.cli.output import Stopper, Terminal, show_baselines, show_optimism, show_scores, watched
+from foretext.cli.output import Stopper, Terminal, show_baselines, show_scores, watched
 from foretext.errors import UserError, refuse_if
 from foretext.plan import NO_TEXT, VIEWS_ALONE, views_named
 
@@ -277,9 +277,14 @@ def _show(trained: Finetuned, terminal: Terminal, as_json: bool) -> None:
     rivals = {rival.name: {rival.metric: rival.value} for rival in trained.rivals}
     beside = {"of": trained.how, "epochs_compared": trained.compared, "baselines": rivals}
     show_scores(scores, as_json, f"{trained.how}:\n", beside)
-    if not as_json:
-        show_optimism(trained.compared)
-        show_baselines(scores, trained.rivals)
+    if as_json:
+        return
+    if trained.compared > 1:
+        typer.echo(
+            f"this is the best of {trained.compared} epochs, chosen on these same rows, so the score is optimistic; "
+            "measure the model on other rows (foretext evaluate)"
+        )
+    show_baselines(scores, trained.rivals)
 
 
 def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, errors: str) -> list[str]:

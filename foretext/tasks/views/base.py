@@ -229,17 +229,14 @@ class ViewHead:
     def scores(self, units: Units) -> list[np.ndarray]:
         """In the format of a trunk's head: for each row the logits of its classes or choices, or its score; for tags
         and answers those of each word."""
-        outputs = self.bias + sum(block @ self.weights[name] for name, block in self.blocks(units).items())
+        outputs = self.bias + sum(block @ self.weights[name] for name, block in read_blocks(self.views, units).items())
         if self.limits is not None:
             outputs = np.clip(outputs, *self.limits)
         return by_row(np.asarray(outputs), units, self.kind)
 
-    def blocks(self, units: Units) -> dict[str, Block]:
-        return read_blocks(self.views, units)
-
     def contributions(self, units: Units) -> dict[str, np.ndarray]:
         """What each block adds to the units' outputs."""
-        return contributions(self.blocks(units), self.weights)
+        return contributions(read_blocks(self.views, units), self.weights)
 
 
 @dataclass(frozen=True)

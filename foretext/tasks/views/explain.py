@@ -43,9 +43,8 @@ def word_reasons(head: ViewHead, units: Units, chosen: Sequence[np.ndarray]) -> 
     best = np.concatenate(chosen)
     views = {view: _word_margins(added, best) for view, added in _by_view(head, units).items()}
     views["neighbours"] = _word_margins(np.concatenate([_beside(head.chain, tags) for tags in chosen]), best)
-    lines = []
-    for word in range(len(best)):
-        lines.append(_listed(_sorted({view: float(margins[word]) for view, margins in views.items()})))
+    every = ({view: float(margins[word]) for view, margins in views.items()} for word in range(len(best)))
+    lines = [_listed(_sorted(of_word)) for of_word in every]
     ends = np.cumsum([len(tags) for tags in chosen])
     return [lines[end - len(tags) : end] for tags, end in zip(chosen, ends.tolist())]
 

@@ -71,6 +71,11 @@ class Learning:
         return self.knowledge
 
 
+def views_to_read(ways: Mapping[str, Callable[[], View]], names: Collection[str]) -> list[View]:
+    """The views of these names, given how each is learned."""
+    return [learned() for name, learned in ways.items() if name in names]
+
+
 class ViewTask(Protocol):
     """See the module's docstring."""
 

@@ -52,7 +52,7 @@ def with_vectors_beside(
     if not views:
         return replace(request, base=with_given(request.base_model, vectors, note))
     knowledge = _knowledge(vectors)
-    if request.views is None and not _has_topics(knowledge):
+    if request.views is None and not has_topics(knowledge):
         views = tuple(view for view in views if view != "lsa")
     return replace(request, views=views, knowledge=knowledge)
 
@@ -78,9 +78,13 @@ def _all_views(request: FinetuneRequest) -> tuple[str, ...]:
     return tuple(view for view in views if view != STATES or not trained)
 
 
-def _has_topics(model: SavedModel) -> bool:
-    assert model.objective is not None
-    known = model.objective.knowledge(model.trunk, model.tokenizer)
+def knowledge_in(model: SavedModel) -> TextKnowledge | None:
+    """What a run knows of whole words, if its system has that."""
+    return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
+
+
+def has_topics(model: SavedModel) -> bool:
+    known = knowledge_in(model)
     return known is not None and known.lsa is not None
 
 
@@ -94,7 +98,7 @@ def _knowledge(path: str | Path) -> SavedModel:
     refuse_if(Path(path).is_file(), f"--vectors {path}: --views need a word2vec run, but this is a file; name a run")
     model = pretrained_model(path)
     refuse_if(
-        model.objective is None or model.objective.knowledge(model.trunk, model.tokenizer) is None,
+        knowledge_in(model) is None,
         f"--vectors {path}: --views need a word2vec run, but this one is of {model.system.name}; name one",
     )
     return model
@@ -127,7 +131,9 @@ def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | Non
     given = request.base_model.vectors is not None  # the task model reads them
     if request.views == () or (request.views is None and (given or not (static and family.views))):
         return None
-    _check_able(request, family)
+    for name in request.views or ():
+        able = ",".join(family.views)
+        refuse_if(name not in family.views, f"--views {name}: does not work for {request.kind}; use --views {able}")
     chosen = chosen_views(request.views, known, not static, request.base_model.system.name)
     config = ViewsConfig(tuple(name for name in chosen if name in family.views))
     config.check()
@@ -140,18 +146,9 @@ def _chosen_among(names: Sequence[str], views: ViewsConfig | None) -> bool:
     return views is not None and set(views.kinds) in [set(config.kinds) for config in (named, *named.alternatives)]
 
 
-def _check_able(request: FinetuneRequest, family: Family) -> None:
-    """UserError for views that this kind of task does not have."""
-    for name in request.views or ():
-        if name not in family.views:
-            able = ",".join(family.views)
-            raise UserError(f"--views {name}: does not work for {request.kind}; use --views {able}")
-
-
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
     """Knowledge of whole words, from the run named for it, or from the base."""
-    model = request.knowledge or request.base_model
-    return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
+    return knowledge_in(request.knowledge or request.base_model)
 
 
 def chosen_views(

@@ -45,13 +45,14 @@ class Base:
 
     def __post_init__(self) -> None:
         self._check_views_alone()
-        if self.system is None:
-            refuse_if(
-                self.size is not None,
-                f"--size is for a new model (--system), but {self.run} already has a size; leave it out",
-            )
-        elif self.run is not None:
-            raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
+        refuse_if(
+            self.system is None and self.size is not None,
+            f"--size is for a new model (--system), but {self.run} already has a size; leave it out",
+        )
+        refuse_if(
+            self.system is not None and self.run is not None,
+            "--system starts from nothing: give the file of rows without a run, or leave out --system",
+        )
 
     def _check_views_alone(self) -> None:
         if self.system == VIEWS_ALONE:

@@ -249,11 +249,9 @@ def _check_own_model(transfer: TransferPlan, request: FinetuneRequest) -> None:
 
 def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
     """UserError if blocks that are not transferred would stay untrained."""
-    if transfer.thaw != "never" or transfer.layers < 0:
-        return
     blocks = len(request.base_model.trunk.layer_groups()) - 1
     refuse_if(
-        transfer.layers < blocks,
+        transfer.thaw == "never" and 0 <= transfer.layers < blocks,
         f"layers {transfer.layers} of {blocks}: the other blocks would be random, and with transfer.thaw=never "
         "they would stay so; leave it out, or give --set transfer.thaw=all",
     )

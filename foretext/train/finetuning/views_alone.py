@@ -26,7 +26,7 @@ from foretext.systems import word_system
 from foretext.tasks.family import Family
 from foretext.tasks.labelled import Split
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.train.finetuning.finetune_knowledge import with_own_text
+from foretext.train.finetuning.finetune_knowledge import has_topics, with_own_text
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, asked_of_trunk
 from foretext.train.finetuning.finetune_settings import resolve
 from foretext.train.pretraining.pretrain import LEAST_TEXT, MINUTES, pretrain, text_length
@@ -101,7 +101,10 @@ def with_views_learned(
             if base.text:  # otherwise the text is that of the rows
                 request = with_own_text(request, [model], reporter.note)
         views = request.views
-        _check_topics(model, views)
+        refuse_if(
+            "lsa" in (views or ()) and not has_topics(model),
+            "--views lsa: too few words of the text occur in at least ten documents; give more text, or leave lsa out",
+        )
     else:
         sizes = [given for given in shape if given.names[0] in ("model", "tokenizer")]
         model, views = fresh_model(word_system().name, base.size or "tiny", texts, request.seed, sizes), ("ngrams",)
@@ -177,15 +180,6 @@ def _written(texts: Sequence[str], file: Path, request: FinetuneRequest, goes_on
             f"{request.out}: the rows differ from those it was started with; give the same files, or start a new run"
         )
     return given.replace(file)
-
-
-def _check_topics(model: SavedModel, views: Sequence[str] | None) -> None:
-    assert model.objective is not None
-    known = model.objective.knowledge(model.trunk, model.tokenizer)
-    refuse_if(
-        "lsa" in (views or ()) and (known is None or known.lsa is None),
-        "--views lsa: too few words of the text occur in at least ten documents; give more text, or leave lsa out",
-    )
 
 
 def as_begun(request: FinetuneRequest, run: RunDirectory) -> FinetuneRequest:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -31,7 +31,7 @@ from foretext.tasks.views.answers.answer_views import AnswerNGrams, AnswerVector
 from foretext.tasks.views.base import FittedHead, Lengths, Tensors, Units, View, ViewHead
 from foretext.tasks.views.explain import answer_reasons
 from foretext.tasks.views.field import Extra, FieldTask, FittedField, drawn_rows, fit_field
-from foretext.tasks.views.viewed import Learning, Reads, ViewTask, numbered
+from foretext.tasks.views.viewed import Learning, Reads, ViewTask, numbered, views_to_read
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
@@ -253,12 +253,13 @@ class ViewedQuestions(ViewTask):
 
 
 def _learned(learning: Learning, units: Units) -> list[View]:
-    views: list[View] = []
-    if AnswerNGrams.name in learning.names:
-        views.append(AnswerNGrams.learned(units))
-    if AnswerVectors.name in learning.names:
-        views.append(AnswerVectors.learned(units, learning.known.words, learning.known.matrix, learning.seed))
-    return views
+    ways: dict[str, Callable[[], View]] = {
+        AnswerNGrams.name: lambda: AnswerNGrams.learned(units),
+        AnswerVectors.name: lambda: AnswerVectors.learned(
+            units, learning.known.words, learning.known.matrix, learning.seed
+        ),
+    }
+    return views_to_read(ways, learning.names)
 
 
 def _left_out(

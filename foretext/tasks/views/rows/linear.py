@@ -55,7 +55,7 @@ _FIRST_UNITS = 400
 _MOST_LOG = 20.0
 _ROUNDING = 1e-9
 
-Loss = Callable[[Tensor, Tensor], Tensor]  # (outputs of units, their indices) → the loss, summed over their rows
+Loss = Callable[[Tensor, Tensor], Tensor]  # (indices of units, their outputs) → the loss, summed over their rows
 
 
 def gram(block: Matrix) -> Tensor:
@@ -139,10 +139,6 @@ def fit_linear(
     return descend(objective, start, tolerance).reshape(-1, outputs)
 
 
-def _of_units(loss: Loss, units: Tensor, outputs: Tensor) -> Tensor:
-    return loss(outputs, units)
-
-
 @dataclass(frozen=True)
 class Chosen(ChosenStrength):
     # [units, outputs], each unit scored by a head that has not seen its row; NaN where no fold left it out
@@ -159,10 +155,10 @@ def choose_strength(kernel: Tensor, folds: Sequence[tuple[Tensor, Tensor]], outp
     for learn, score in folds:
         table = None
         for strength in STRENGTHS:  # each search starts where the previous one ended
-            table = fit_linear([basis[learn]], outputs, partial(_of_units, loss, learn), strength, table, 1e-7)
+            table = fit_linear([basis[learn]], outputs, partial(loss, learn), strength, table, 1e-7)
             left_out = basis[score] @ table[:-1] + table[-1]
             scores[strength][score] = left_out
-            losses[strength] += float(loss(torch.from_numpy(left_out), score))
+            losses[strength] += float(loss(score, torch.from_numpy(left_out)))
     best = min(STRENGTHS, key=lambda strength: losses[strength]) if folds else USUAL
     return Chosen(best, losses, scores[best])
 
@@ -214,7 +210,7 @@ def fit_views(
     units are used to choose relevance and strength."""
     blocks = read_blocks(views, units)
     rows = np.unique(units.rows)
-    some = np.sort(np.random.default_rng(seed).permutation(len(rows))[: _most_rows(units, most)])
+    some = np.sort(np.random.default_rng(seed).permutation(len(rows))[: max(1, most * len(rows) // len(units.rows))])
     picked = units.picked(some)
     kernels = [gram(block[picked]) for block in blocks.values()]
     relevance, noise = relevances(kernels, _targets(units, labels)[picked])
@@ -232,10 +228,6 @@ def fit_views(
     return Fitted(head, chosen, some, dict(zip(blocks, relevance)), noise)
 
 
-def _most_rows(units: Units, most: int) -> int:
-    return max(1, most * len(np.unique(units.rows)) // len(units.rows))
-
-
 def _targets(units: Units, labels: Labels) -> Tensor:
     """Real-valued targets of the units: one 0/1 column per class, 1 for the right alternative, or the scores."""
     values = labels.values[units.rows]
@@ -248,7 +240,7 @@ def _targets(units: Units, labels: Labels) -> Tensor:
     return torch.from_numpy(columns[:, :1] if labels.classes == 2 else columns)
 
 
-def _loss(outputs: Tensor, places: Tensor, *, units: Units, labels: Labels, picked: np.ndarray) -> Tensor:
+def _loss(places: Tensor, outputs: Tensor, *, units: Units, labels: Labels, picked: np.ndarray) -> Tensor:
     """The loss over the rows of the units `picked[places]`, which are whole rows, in order."""
     rows = units.rows[picked[places.numpy()]]
     names, group = np.unique(rows, return_inverse=True)
@@ -280,9 +272,7 @@ def _solve(
 ) -> tuple[Tensors, np.ndarray]:
     """The weights of each block, and the bias, fitted on all rows."""
     scaled = [cast("Matrix", block).astype(np.float64) * factors[name] for name, block in blocks.items()]
-    loss = partial(
-        _loss, places=torch.arange(len(units.rows)), units=units, labels=labels, picked=np.arange(len(units.rows))
-    )
+    loss = partial(_loss, torch.arange(len(units.rows)), units=units, labels=labels, picked=np.arange(len(units.rows)))
     table = fit_linear(scaled, labels.outputs, loss, strength)
     refuse_if(
         not np.isfinite(table).all(),

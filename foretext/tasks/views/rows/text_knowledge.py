@@ -22,6 +22,7 @@ import numpy as np
 from foretext.tasks.views.base import Block, Tensors, Terms, Units, lines_of, of_pairs, unit_rows
 from foretext.tasks.views.rows.ngrams import Numbers
 from foretext.text.words.latent_semantics import Lsa, first_words, sif_means
+from foretext.text.words.word_list import TextKnowledge
 
 DECAYS = (1.0, 3.0)
 
@@ -104,6 +105,11 @@ class LatentSemantics:
 
     def __init__(self, words: Sequence[str], lsa: Lsa) -> None:
         self.words, self.lsa = Terms(words), lsa
+
+    @classmethod
+    def learned(cls, known: TextKnowledge) -> Self:
+        assert known.lsa is not None
+        return cls(known.words, known.lsa)
 
     def read(self, units: Units) -> dict[str, Block]:
         a = self.lsa.read([*map(self.words.numbers, units.side(0))])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -28,7 +28,7 @@ from foretext.tasks.views.base import FittedHead, Tensors, Units, View, ViewHead
 from foretext.tasks.views.baselines import Baseline, tag_baseline
 from foretext.tasks.views.explain import word_reasons
 from foretext.tasks.views.field import Extra, FieldTask, FittedField, fit_field
-from foretext.tasks.views.viewed import Learning, Reads, ViewTask, numbered
+from foretext.tasks.views.viewed import Learning, Reads, ViewTask, numbered, views_to_read
 from foretext.tasks.views.words.word_views import WordNGrams, WordStates, WordVectors
 
 if TYPE_CHECKING:
@@ -192,11 +192,11 @@ class ViewedSentences(ViewTask):
 
 
 def _learned(learning: Learning, units: Units) -> list[View]:
-    views: list[View] = []
-    if WordNGrams.name in learning.names:
-        views.append(WordNGrams.learned(units))
-    if WordVectors.name in learning.names:
-        views.append(WordVectors.learned(units, learning.known.words, learning.known.matrix, learning.seed))
-    if WordStates.name in learning.names:
-        views.append(WordStates.learned(units))
-    return views
+    ways: dict[str, Callable[[], View]] = {
+        WordNGrams.name: lambda: WordNGrams.learned(units),
+        WordVectors.name: lambda: WordVectors.learned(
+            units, learning.known.words, learning.known.matrix, learning.seed
+        ),
+        WordStates.name: lambda: WordStates.learned(units),
+    }
+    return views_to_read(ways, learning.names)
