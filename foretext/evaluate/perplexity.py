@@ -157,8 +157,7 @@ def perplexity(
     if model.scored in ("by blanks", "not at all"):
         refuse({"stride": stride}, f"is for models that read in one direction, but this is {model.system.name}")
         return pseudo_perplexity(model, texts, progress, reporter)
-    ways = ("forward", "backward") if model.scored == "both ways" else (model.info.direction,)
-    faces = [facing(model, way) for way in ways]
+    faces = _faces(model)
     readers = [reader_of(face, "perplexity") for face in faces]
     context = readers[0][1]
     stride = _checked_stride(model, context, stride)
@@ -174,6 +173,12 @@ def perplexity(
     order = LEFT_TO_RIGHT if model.scored == "in one order" else None
     measured = figures(nats, tokens, texts, context, stride, model.tokenizer.lossless)
     return replace(measured, memory=seen, order=order, directions=len(faces))
+
+
+def _faces(model: SavedModel) -> list[SavedModel]:
+    """The model in each direction that is scored."""
+    ways = ("forward", "backward") if model.scored == "both ways" else (model.info.direction,)
+    return [facing(model, way) for way in ways]
 
 
 def _total(parts: Iterable[tuple[float, int]], count: int, progress: Callable[[int, int], None] | None) -> float:

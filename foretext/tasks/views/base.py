@@ -9,7 +9,8 @@
 A view may have several blocks: the mean of a text's vectors is one, the vectors of its first words are another.
 
 Each family fits the head in its own way: a ridge-penalised regression for rows (`rows/linear.py`), a chain of tags
-(`words/viewed_sentences.py`), spans of a passage (`answers/viewed_questions.py`)."""
+(`words/viewed_sentences.py`), spans of a passage (`answers/viewed_questions.py`).
+"""
 
 from __future__ import annotations
 
@@ -195,6 +196,9 @@ def deal(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some folds
         return list(kind(count, shuffle=True, random_state=seed).split(values[:, None], values, np.asarray(groups)))
+
+
+# -- the head ----------------------------------------------------------------------------------------------------------
 
 
 class Lengths(NamedTuple):

@@ -9,7 +9,8 @@ a question's spans. If questions may have no answer, that is one more candidate.
 logarithm of the number of spans, so that it is as likely in a short passage as in a long one. `field.py` fits the head.
 
 The answer is the span with the highest expected F1 under p: if several overlapping spans are likely, what they share is
-a better answer than each of them."""
+a better answer than each of them.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +43,8 @@ LONGEST = 40  # words per answer, at most; otherwise as many as nearly all answe
 SHORTER = 0.98  # the share of them that is not longer
 ANSWERS = FieldTask("span", texts=2, most_words=60_000, strengths=(0.1, 0.3, 1.0, 3.0))
 WEIGHED = 60  # the most likely spans, whose expected F1 is computed
+MOST_WORDS = 600_000  # of the training passages, each counted once per question
+SPANS = "spans."  # before the names of the tensors of lengths
 
 
 class Spans:
@@ -170,10 +173,6 @@ def expected_f1(firsts: np.ndarray, ends: np.ndarray, likely: np.ndarray) -> np.
     shared = np.minimum(ends[:, None], ends) - np.maximum(firsts[:, None], firsts)
     sizes = ends - firsts
     return np.asarray(2 * np.maximum(shared, 0) / (sizes[:, None] + sizes) @ likely)
-
-
-MOST_WORDS = 600_000  # of the training passages, each counted once per question
-SPANS = "spans."  # before the names of the tensors of lengths
 
 
 class ViewedQuestions(ViewTask):

@@ -11,7 +11,8 @@ These are a handful of numbers, so a hundred labels are enough and no row has to
 vectors of a hundred reviews, or vectors drown the first words of a question.
 
 **Strength.** The head itself is a logistic regression, so one factor on all s_v/σ² remains; cross-validation chooses
-it. In the basis of the kernel's eigenvectors a fold takes milliseconds, whatever the widths of the blocks."""
+it. In the basis of the kernel's eigenvectors a fold takes milliseconds, whatever the widths of the blocks.
+"""
 
 from __future__ import annotations
 
@@ -44,6 +45,7 @@ from foretext.tasks.views.base import (
 
 MOST_UNITS = 1500  # time grows with their cube, and more units would not improve the estimate
 STRENGTHS = (0.3, 1.0, 3.0, 10.0, 30.0)
+FOLDS = 5
 USUAL = 3.0  # where the folds cannot tell
 _PRIOR_DEVIATION = 2.0  # of the logarithm of each s_v and of σ², around e⁻¹ of the labels' variance
 # Of the labels' variance. Numbers 0 and 1 can often be told without fault, and the head would then be far too sure: on
@@ -56,6 +58,9 @@ _MOST_LOG = 20.0
 _ROUNDING = 1e-9
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # (indices of units, their outputs) → the loss, summed over their rows
+
+
+# -- relevance and strength --------------------------------------------------------------------------------------------
 
 
 def gram(block: Matrix) -> Tensor:
@@ -174,7 +179,7 @@ def scale_factors(kernels: Mapping[str, Matrix], relevance: Sequence[float], noi
     return factors
 
 
-FOLDS = 5
+# -- the head ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

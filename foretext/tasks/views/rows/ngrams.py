@@ -7,7 +7,8 @@ describes their overlap: some seventeen numbers per pair, such as how many words
     hypothesis  a man plays no instrument         2 of 5 words shared, 1 pair of neighbours, a "no" that only one has
 
 The effect of such numbers is rarely linear (nothing shared, some, all), and rarely independent. So the head gets linear
-splines of each, with knots at the quartiles of the training rows, and smooth functions of all of them together."""
+splines of each, with knots at the quartiles of the training rows, and smooth functions of all of them together.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +24,10 @@ import scipy.sparse as sp
 from foretext.tasks.views.base import Block, Tensors, Terms, Units, lines_of, of_pairs, text_tensor
 
 MOST_TERMS = 500_000  # the most frequent ones are kept
+# English negations; in other languages the n-grams must tell.
+NEGATIONS = frozenset(("no", "not", "n't", "never", "nobody", "nothing", "none", "nor", "neither", "without"))
+_QUARTILES = (25, 50, 75)
+WAVES = 200
 
 
 def terms_of(words: Sequence[str]) -> list[str]:
@@ -80,12 +85,6 @@ class NGrams:
     @classmethod
     def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
         return cls(lines_of(tensors["terms"]), tensors["idf"])
-
-
-# English negations; in other languages the n-grams must tell.
-NEGATIONS = frozenset(("no", "not", "n't", "never", "nobody", "nothing", "none", "nor", "neither", "without"))
-_QUARTILES = (25, 50, 75)
-WAVES = 200
 
 
 class Numbers:

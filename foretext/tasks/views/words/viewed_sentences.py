@@ -3,7 +3,8 @@ conditional random field, linear in all blocks, that chooses the tags of a sente
 
     score(y) = starts[y_1] + Σ_t (bias + Σ_v X_v W_v)[t, y_t] + Σ_t transitions[y_{t−1}, y_t] + ends[y_n]
 
-`field.py` fits it, with a closed-form gradient (`nn/task_models/crf.py`)."""
+`field.py` fits it, with a closed-form gradient (`nn/task_models/crf.py`).
+"""
 
 from __future__ import annotations
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 
 TAGS = FieldTask("tagging", texts=1, most_words=12_000, strengths=(0.3, 1.0, 3.0, 10.0))
+CHAIN = "chain."  # before the names of the chain's tensors
+CHAIN_PARTS = ("transitions", "starts", "ends")
 
 
 @dataclass(frozen=True)
@@ -99,10 +102,6 @@ def fit_chain(
     fitted, extra = fit_field(TAGS, views, units, paths_of, seed, groups, progress)
     fitted.head.chain = Chain(*extra)
     return fitted
-
-
-CHAIN = "chain."  # before the names of the chain's tensors
-CHAIN_PARTS = ("transitions", "starts", "ends")
 
 
 class ViewedSentences(ViewTask):
