@@ -13,13 +13,24 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from foretext import __version__
-from foretext.cli.verbs.exchange import export, import_, lm_eval
-from foretext.cli.verbs.looking import attention, info, systems, tokens
+from foretext.cli.verbs.attention import attention
+from foretext.cli.verbs.demo import demo
+from foretext.cli.verbs.evaluate import evaluate
+from foretext.cli.verbs.export_model import export
+from foretext.cli.verbs.features import features
+from foretext.cli.verbs.fill import fill
+from foretext.cli.verbs.finetune import finetune
+from foretext.cli.verbs.generate import generate
+from foretext.cli.verbs.import_model import import_
+from foretext.cli.verbs.info import info
+from foretext.cli.verbs.lm_eval import lm_eval
+from foretext.cli.verbs.nearest import nearest
+from foretext.cli.verbs.predict import predict
+from foretext.cli.verbs.pretrain import pretrain
 from foretext.cli.verbs.prompt import prompt
-from foretext.cli.verbs.scoring import evaluate, predict
-from foretext.cli.verbs.training import demo, finetune, pretrain
-from foretext.cli.verbs.vectors import features, nearest
-from foretext.cli.verbs.writing import fill, generate, translate
+from foretext.cli.verbs.systems import systems
+from foretext.cli.verbs.tokens import tokens
+from foretext.cli.verbs.translate import translate
 from foretext.errors import EXIT_BUG, EXIT_MACHINE, EXIT_USER, Interrupted, UserError
 
 EXIT_BROKEN_PIPE = 141

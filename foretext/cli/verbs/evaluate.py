@@ -1,5 +1,4 @@
-"""`foretext predict` and `evaluate`: predictions of a fine-tuned run; how good a run is on text, labelled rows or
-translations."""
+"""`foretext evaluate`: how good a run is on text, labelled rows or translations."""
 
 from __future__ import annotations
 
@@ -25,56 +24,9 @@ from foretext.cli.input import (
     parse_columns,
     read_texts,
     rows_for,
-    rows_to_predict,
-    task_model,
 )
-from foretext.cli.output import Terminal, progress, show, show_perplexity, show_scores, shown_notes
-from foretext.errors import counted
+from foretext.cli.output import Terminal, progress, show, show_perplexity, show_scores
 from foretext.evaluate.options import EvaluationOptions
-
-
-def predict(
-    run: RunArgument,
-    file: Annotated[Path | None, typer.Argument(help="Rows to predict; without it --text or standard input.")] = None,
-    text: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A text to predict. Repeat it for the parts of one pair or choice, or for question and passage."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The file to write: csv, tsv, jsonl, parquet; tags also txt, answers json (default: standard output)."
-        ),
-    ] = None,
-    others: With = None,
-    columns: Columns = "",
-    format: Format = None,
-    errors: Errors = "strict",
-    explain: Annotated[
-        bool, typer.Option("--explain", help="For runs with views: add a column with the reasons.")
-    ] = False,
-    as_json: Json = False,
-) -> None:
-    """Predict labels, choices, scores, tags or answers, with probabilities."""
-    from foretext.tasks.files.predictions import output_text, write_output
-
-    if out is not None:
-        check_output(out)
-    model = averaged_model(task_model(run), others)
-    form = model.family.form(out, as_json)
-    read = rows_to_predict(model, file, text, parse_columns(columns), format, errors)
-    predictions = model.predictions(read.rows, progress("predicting"), Terminal())
-    if explain:
-        read, predictions = model.family.explained(read, predictions, model.explain(read.rows), form)
-    with shown_notes() as notes:
-        result = model.family.output(read, predictions, form, notes)
-    if out is not None:
-        write_output(result, out, form)
-        typer.echo(f"{counted(len(read.rows), 'prediction')} in {out}", err=True)
-    else:
-        typer.echo(output_text(result, form), nl=False)
 
 
 def evaluate(

@@ -1,9 +1,7 @@
-"""`foretext pretrain`, `finetune` and `demo`: train a language model on unlabelled text; train a pre-trained run on a
-task with labelled rows; every step, on text that is already on this machine."""
+"""`foretext finetune`: train a pre-trained run on a task with labelled rows."""
 
 from __future__ import annotations
 
-import enum
 import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,8 +18,6 @@ from foretext.cli.input import (
     Metric,
     Resume,
     Sets,
-    Source,
-    Target,
     TextColumn,
     given_settings,
     labelled_rows,
@@ -30,102 +26,12 @@ from foretext.cli.input import (
     read_texts,
     unlabelled_lines,
 )
-from foretext.cli.output import Stopper, Terminal, show_baselines, show_scores, watched
+from foretext.cli.output import Terminal, show_baselines, show_scores, watched
 from foretext.errors import UserError, refuse_if
 from foretext.plan import NO_TEXT, VIEWS_ALONE, views_named
 
 if TYPE_CHECKING:
     from foretext.train.finetuning.finetune import Finetuned
-
-
-class Direction(enum.StrEnum):
-    forward = "forward"
-    backward = "backward"
-
-
-def pretrain(
-    text: Annotated[
-        list[str] | None, typer.Argument(help="Files, folders or globs of txt, jsonl, csv, tsv, parquet.")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="The run directory to make.")] = Path("runs/base"),
-    system: Annotated[str | None, typer.Option(help="The system (default gpt); `foretext systems` lists them.")] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            help="tiny (default: minutes on 2 cores), small or paper. The default of modern follows from --minutes."
-        ),
-    ] = None,
-    minutes: Annotated[float | None, typer.Option(help="Budget in minutes of training.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Budget in updates (steps).")] = None,
-    tokens: Annotated[int | None, typer.Option(help="Budget in tokens.")] = None,
-    direction: Annotated[Direction | None, typer.Option(help="forward, or backward: read right to left.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed (default 0).")] = None,
-    start: Annotated[Path | None, typer.Option("--from", help="Continue from this run, on new text.")] = None,
-    new_vocabulary: Annotated[
-        bool,
-        typer.Option(
-            "--new-vocabulary",
-            help="With --from: learn a vocabulary from the new text; known pieces keep their embeddings.",
-        ),
-    ] = False,
-    vocabulary: Annotated[Path | None, typer.Option(help="A published vocabulary to use: its folder or file.")] = None,
-    source: Source = None,
-    target: Target = None,
-    vectors: Annotated[
-        Path | None,
-        typer.Option(
-            help="A word2vec run to put beside the model instead of learning one; none: no word vectors. For cove: the "
-            "source language's vectors, a run or a file."
-        ),
-    ] = None,
-    text_column: TextColumn = None,
-    documents: Annotated[
-        str | None,
-        typer.Option(help="What counts as one document in a .txt file: auto (the default), line, blank or file."),
-    ] = None,
-    errors: Annotated[
-        str | None,
-        typer.Option(
-            help="Bytes that are not UTF-8: strict (the default: an error) or replace (replaced and counted)."
-        ),
-    ] = None,
-    resume: Resume = False,
-    device: Device = "auto",
-    threads: Annotated[int | None, typer.Option(help="CPU threads; with 1, word2vec is reproducible.")] = None,
-    config: Config = None,
-    sets: Sets = None,
-) -> None:
-    """Pre-train a language model on unlabelled text."""
-    from foretext.runs.run_config import Budget
-    from foretext.train.pretraining.pretrain import pretrain as run
-    from foretext.train.pretraining.pretrain_request import PretrainRequest
-
-    given = (minutes, steps, tokens)
-    request = PretrainRequest(
-        inputs=tuple(text or ()),
-        out=out,
-        system=system,
-        size=size,
-        budget=None if all(value is None for value in given) else Budget(*given),
-        direction=direction.value if direction else None,
-        seed=seed,
-        sets=tuple(given_settings(config, sets)),
-        resume=resume,
-        start=start,
-        new_vocabulary=new_vocabulary,
-        vocabulary=vocabulary,
-        source=source,
-        target=target,
-        vectors=vectors,
-        column=text_column,
-        documents=documents,
-        errors=errors,
-        device=device,
-        threads=threads,
-    )
-    with watched() as (terminal, stopper):
-        path = run(request, terminal, stopper)
-    terminal.note(f"the model is in {path}; next: foretext finetune {path} train.csv --task …")
 
 
 def finetune(
@@ -314,16 +220,3 @@ def _task_and_rows(
     if task is None:
         raise UserError(f"name the task: --task {', '.join(KINDS[:-1])} or {KINDS[-1]}")
     return kind_of(task, format), file
-
-
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the runs and report.html.")] = Path("demo-out"),
-) -> None:
-    """Run every step on text that is already on this machine (at most 15 minutes on 2 cores)."""
-    from rich.console import Console
-
-    from foretext.demo.runner import Demo
-
-    console = Console()
-    with Stopper(console.print) as stopper:
-        Demo(out, console=console, stopping=stopper).run()

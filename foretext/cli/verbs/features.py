@@ -1,4 +1,4 @@
-"""`foretext features` and `nearest`: vectors of texts or of words, as Parquet; the words nearest to a word."""
+"""`foretext features`: vectors of texts or of words, as Parquet."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from foretext.cli.input import (
-    Documents,
-    Errors,
-    Json,
-    RunArgument,
-    TextColumn,
-    check_output,
-    language_model,
-    read_texts,
-    text_argument,
-)
-from foretext.cli.output import Terminal, progress, show, visible
+from foretext.cli.input import Documents, Errors, RunArgument, TextColumn, check_output, read_texts
+from foretext.cli.output import Terminal, progress
 from foretext.errors import UserError, counted, refuse_if
 from foretext.text.corpus.text_files import write_whole
 
@@ -68,30 +58,3 @@ def _numbers(written: str, option: str, kind: Callable[[str], Number]) -> list[N
         return [kind(part) for part in written.split(",")] if written.strip() else []
     except ValueError:
         raise UserError(f"{option} {written!r}: give numbers separated by commas, such as 0,4") from None
-
-
-def nearest(
-    run: RunArgument,
-    words: Annotated[list[str], typer.Argument(help="One word or several; each gets its own list.")],
-    minus: Annotated[
-        list[str] | None,
-        typer.Option(help="One list for all words together, minus this word (king woman --minus man)."),
-    ] = None,
-    n: Annotated[int, typer.Option("--n", help="How many words.")] = 10,
-    as_json: Json = False,
-) -> None:
-    """Show the words whose vectors are nearest to a word's, with cosines."""
-    given = [text_argument(word, "WORD") for word in words]
-    away = [text_argument(word, "--minus") for word in minus or ()]
-    model = language_model(run)
-    groups = [given] if away else [[word] for word in given]
-    results = [(group, model.nearest(group, n, minus=away)) for group in groups]
-    lines = [
-        line
-        for group, near in results
-        for line in (
-            " + ".join(group) + "".join(f" - {word}" for word in away),
-            *(f"  {cosine:7.4f}  {visible(word)}" for word, cosine in near),
-        )
-    ]
-    show(as_json, [{"words": group, "minus": away, "nearest": dict(near)} for group, near in results], lines)
