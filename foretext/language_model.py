@@ -18,9 +18,9 @@ import torch
 
 from foretext.config import Setting
 from foretext.errors import UserError, refuse_if
-from foretext.evaluate.evaluation_options import Concern
 from foretext.evaluate.features import GivesVectors
 from foretext.evaluate.fill import Filled, fill, filling_objective
+from foretext.evaluate.options import Concern
 from foretext.evaluate.perplexity import Perplexity, perplexity
 from foretext.evaluate.translation import (
     TranslationAttention,
@@ -42,7 +42,7 @@ from foretext.tasks.family import Progress, layout_name
 from foretext.tasks.files.rows import kind_of
 from foretext.text.words.word_list import TextKnowledge
 from foretext.train.finetuning.finetune import finetune
-from foretext.train.finetuning.finetune_knowledge import with_vectors_beside
+from foretext.train.finetuning.finetune_knowledge import knowledge_in, with_vectors_beside
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, OtherTask, as_rows, as_sentences, as_tasks
 
 
@@ -214,8 +214,7 @@ class LanguageModel(GivesVectors):
     @property
     def knowledge(self) -> TextKnowledge | None:
         """The run's word-level knowledge, if its system has any: words, vectors, counts, topics."""
-        model = self.model
-        return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
+        return knowledge_in(self.model)
 
     def nearest(
         self, words: str | Sequence[str], n: int = 10, minus: str | Sequence[str] = ()

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import numpy as np
 
 from foretext.errors import UserError, refuse_if
-from foretext.evaluate.evaluation_options import Concern
 from foretext.evaluate.features import GivesVectors
+from foretext.evaluate.options import Concern
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.report import Reporter, Warns
 from foretext.runs.views import view_reasons, view_scores

@@ -174,7 +174,7 @@ def labelled_rows(file: Path, task: str, columns: dict[str, str] | None, format:
 
 def guessed_task(file: Path, columns: dict[str, str] | None, format: str | None, errors: str) -> str:
     """The task that `prompt` asks a file for, from its layout or its columns."""
-    from foretext.evaluate.prompt_request import task_of_columns
+    from foretext.evaluate.options import task_of_columns
     from foretext.tasks.files.formats import find_format
 
     if format is not None:
@@ -193,7 +193,7 @@ def guessed_task(file: Path, columns: dict[str, str] | None, format: str | None,
 
 def rows_to_ask(file: Path, task: str, columns: dict[str, str] | None, format: str | None, errors: str) -> list[Any]:
     """The rows as a task of `prompt` needs them: labelled rows, whole documents, or pairs of texts."""
-    from foretext.evaluate.prompt_request import kind_of_rows
+    from foretext.evaluate.options import kind_of_rows
     from foretext.evaluate.untaught import pairs_of
     from foretext.tasks.files.rows import Row
 

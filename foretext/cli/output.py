@@ -16,7 +16,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -48,22 +47,6 @@ def show_scores(scores: Scores, as_json: bool, title: str = "", beside: Mapping[
         typer.echo(json.dumps(scores.to_dict() | dict(beside or {}), ensure_ascii=False))
     else:
         typer.echo(title + format_scores(scores))
-
-
-def write_confusion(scores: Scores, file: Path) -> None:
-    """The confusion matrix, as a PNG file."""
-    from foretext.tasks.scores.confusion_picture import confusion_matrix_png
-
-    confusion_matrix_png(scores, file)
-
-
-def show_optimism(compared: int) -> None:
-    """Warn that the best epoch's score is optimistic."""
-    if compared > 1:
-        typer.echo(
-            f"this is the best of {compared} epochs, chosen on these same rows, so the score is optimistic; measure "
-            "the model on other rows (foretext evaluate)"
-        )
 
 
 def show_baselines(scores: Scores, rivals: Sequence[Baseline]) -> None:

@@ -1,5 +1,5 @@
 """A model is asked without being trained: one function for each way of asking. What comes back holds everything to
-print (`lines`) or to write as JSON (`to_dict`).
+print (`lines`) or to write as JSON (`record`).
 
     choose        a row's most likely answer, after k solved examples (`in_context`)
     write         a text for each row, which is compared with the right ones (`untaught`)
@@ -13,15 +13,14 @@ import functools
 import math
 import random
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from foretext.errors import counted
 from foretext.evaluate.in_context import CHANNEL, Round, Template, answer_rows
-from foretext.evaluate.prompt_request import CHOSEN, LABELLED, WRITTEN, PromptRequest
+from foretext.evaluate.options import CHOSEN, LABELLED, WRITTEN, PromptRequest
 from foretext.evaluate.untaught import (
-    Acceptability,
     WrittenRound,
     acceptability,
     answer_pairs,
@@ -32,6 +31,8 @@ from foretext.runs.model import SavedModel
 from foretext.runs.report import Work
 from foretext.tasks.files.rows import Row
 from foretext.tasks.labelled import LabelSet
+
+Drawn = TypeVar("Drawn", Round, WrittenRound)  # what is found with one draw of examples
 
 
 @dataclass(frozen=True)
@@ -63,17 +64,13 @@ def _drawn(rows: Sequence[Any], count: int) -> Sequence[Any]:
     return [rows[number] for number in sorted(random.Random(0).sample(range(len(rows)), count))]
 
 
-class Answers(Protocol):
+@dataclass(frozen=True)
+class Answers:
     """What each way of asking returns."""
 
-    def to_dict(self) -> dict[str, object]:
-        """For JSON."""
-
-    def lines(self) -> list[str]:
-        """For people."""
-
-    def records(self) -> Iterator[dict[str, object]]:
-        """One for each row and draw of examples, if the task chooses among answers."""
+    record: Mapping[str, object]  # for JSON
+    lines: list[str]  # for people
+    rows: Iterable[dict[str, object]] = ()  # for each row and draw of examples, if the task chooses among answers
 
 
 def ask(model: SavedModel, questions: Questions, work: Work) -> Answers:
@@ -106,148 +103,75 @@ class ShotScores:
     scores: Mapping[str, Spread]
     cut: int
 
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self)
-
     def lines(self, rows: int, direction: str = "forward") -> list[str]:
         draws, way = counted(self.draws, "draw"), ", right to left" if direction == "backward" else ""
         lines = [f"{counted(self.shots, 'example')}, {counted(rows, 'row')}, {draws} of examples{way}"]
         for name, score in self.scores.items():
             deviation = f" ± {score.deviation:.4f}" if self.draws > 1 else ""
             lines.append(f"  {name:24} {score.mean:.4f}{deviation}")
-        return [*lines, *([f"  {_lost(self.cut, direction)}"] if self.cut else [])]
+        return [*lines, *(f"  {line}" for line in _lines_of_cut(self.cut, direction))]
 
 
-def _over_draws(shots: int, values: Sequence[Mapping[str, float]], cut: int) -> ShotScores:
-    """`values`: the scores of each draw."""
-    columns = {name: [of_draw[name] for of_draw in values] for name in values[0]}
-    scores = {name: Spread(statistics.fmean(column), statistics.pstdev(column)) for name, column in columns.items()}
-    return ShotScores(shots, len(values), scores, cut)
-
-
-def _lost(count: int, direction: str) -> str:
+def _lines_of_cut(count: int, direction: str) -> list[str]:
     end = "end" if direction == "backward" else "beginning"
-    return f"{counted(count, 'context')} cut at the {end}: too long"
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """`rounds`: one for each draw, for each number of examples in turn."""
-
-    template: Template
-    rows: Sequence[Row]
-    direction: str
-    rounds: tuple[Round, ...]
-    results: tuple[ShotScores, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        results = [result.to_dict() for result in self.results]
-        of_all = {"template": self.template.text, "rows": len(self.rows), "direction": self.direction}
-        return {**of_all, "results": results}
-
-    def lines(self) -> list[str]:
-        return [line for result in self.results for line in result.lines(len(self.rows), self.direction)]
-
-    def records(self) -> Iterator[dict[str, object]]:
-        """The possible answers, and the score of each under each normalisation."""
-        # last-word has a single answer and nothing to compare it with, so nothing is subtracted from its score.
-        alone = len(self.rounds[0].answers[0].prompt.answers) == 1
-        normalisations = [name for name in self.rounds[0].normalisations if not (alone and name == "unbiased")]
-        for round_ in self.rounds:
-            for row, answered in zip(self.rows, round_.answers):
-                yield {
-                    "where": row.where,
-                    "shots": round_.shots,
-                    "seed": round_.seed,
-                    "context": answered.prompt.whole,
-                    **({"behind": answered.prompt.behind} if self.direction == "backward" else {}),
-                    "answers": list(answered.prompt.answers),
-                    "right": answered.prompt.right,
-                    "scores": {name: answered.scores(name) for name in normalisations},
-                    "tokens": [likelihood.tokens for likelihood in answered.likelihoods],
-                    "greedy": [likelihood.greedy for likelihood in answered.likelihoods],
-                    "cut": max(likelihood.cut for likelihood in answered.likelihoods),
-                }
-
-
-class _WithoutRecords:
-    """For ways of asking that do not choose among answers."""
-
-    def records(self) -> Iterator[dict[str, object]]:
-        return iter(())
-
-
-@dataclass(frozen=True)
-class WrittenAnswers(_WithoutRecords):
-    """`rounds`: those behind each of `results`, one for each draw."""
-
-    rows: int
-    results: tuple[ShotScores, ...]
-    rounds: tuple[tuple[WrittenRound, ...], ...]
-
-    def to_dict(self) -> dict[str, object]:
-        results = [
-            result.to_dict() | {"note": rounds[0].note, "texts": [list(round_.texts) for round_ in rounds]}
-            for result, rounds in zip(self.results, self.rounds)
-        ]
-        return {"rows": self.rows, "results": results}
-
-    def lines(self) -> list[str]:
-        lines = []
-        for result, rounds in zip(self.results, self.rounds):
-            lines += [*result.lines(self.rows), *([f"  {rounds[0].note}"] if rounds[0].note else [])]
-        return lines
-
-
-@dataclass(frozen=True)
-class Judged(_WithoutRecords):
-    acceptability: Acceptability
-    rows: int
-
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self.acceptability)
-
-    def lines(self) -> list[str]:
-        area, matthews, threshold = self.acceptability.area, self.acceptability.matthews, self.acceptability.threshold
-        correlation = "matthews needs a threshold: give labelled rows to find it with --examples"
-        if matthews is not None:
-            correlation = f"matthews              {matthews:.4f}  (threshold {threshold:.4f}, from --examples)"
-        return [
-            f"area under the curve  {area:.4f}  (mean log-probability per token; {counted(self.rows, 'row')})",
-            correlation,
-        ]
-
-
-@dataclass(frozen=True)
-class Resolved(_WithoutRecords):
-    rows: int
-    direction: str
-    accuracy: Mapping[str, float]  # under each normalisation
-    cut: int  # rows that were too long
-
-    def to_dict(self) -> dict[str, object]:
-        return asdict(self)
-
-    def lines(self) -> list[str]:
-        lines = [f"accuracy, {name:10} {value:.4f}" for name, value in self.accuracy.items()]
-        return [*lines, *([_lost(self.cut, self.direction)] if self.cut else [])]
+    return [f"{counted(count, 'context')} cut at the {end}: too long"] if count else []
 
 
 # -- the ways of asking ------------------------------------------------------------------------------------------------
 
 
-def choose(model: SavedModel, questions: Questions, work: Work) -> Chosen:
-    """Answers each row with the most likely of its answers."""
-    template, request, rows = questions.template, questions.request, questions.rows
-    assert template is not None
-    rounds, results = list[Round](), []
+def _over_shots(
+    request: PromptRequest,
+    answer: Callable[[int, str], Sequence[Drawn]],
+    scores_of: Callable[[Drawn], Mapping[str, float]],
+) -> list[tuple[ShotScores, Sequence[Drawn]]]:
+    """For each number of examples the scores, and the draws behind them. `answer` gets the number, and its name."""
+    results = []
     for shots in request.numbers:
-        progress = functools.partial(work, counted(shots, "example"))
-        drawn = answer_rows(model, template, rows, questions.others, shots, range(request.draws), progress)
-        values = [_round_scores(request.task, round_) for round_ in drawn]
-        results.append(_over_draws(shots, values, sum(round_.cut for round_ in drawn)))
-        rounds += drawn
-    return Chosen(template, rows, model.info.direction, tuple(rounds), tuple(results))
+        drawn = answer(shots, counted(shots, "example"))
+        values = [scores_of(round_) for round_ in drawn]
+        columns = {name: [of_draw[name] for of_draw in values] for name in values[0]}
+        spreads = {name: Spread(statistics.fmean(each), statistics.pstdev(each)) for name, each in columns.items()}
+        results.append((ShotScores(shots, len(drawn), spreads, sum(round_.cut for round_ in drawn)), drawn))
+    return results
+
+
+def choose(model: SavedModel, questions: Questions, work: Work) -> Answers:
+    """Answers each row with the most likely of its answers."""
+    template, request, rows, direction = questions.template, questions.request, questions.rows, model.info.direction
+    assert template is not None
+
+    def answer(shots: int, title: str) -> list[Round]:
+        progress = functools.partial(work, title)
+        return answer_rows(model, template, rows, questions.others, shots, range(request.draws), progress)
+
+    results = _over_shots(request, answer, functools.partial(_round_scores, request.task))
+    record = {"template": template.text, "rows": len(rows), "direction": direction}
+    lines = [line for scores, _ in results for line in scores.lines(len(rows), direction)]
+    rounds = [round_ for _, drawn in results for round_ in drawn]
+    return Answers(record | {"results": [asdict(scores) for scores, _ in results]}, lines, _records(rows, rounds))
+
+
+def _records(rows: Sequence[Row], rounds: Sequence[Round]) -> Iterator[dict[str, object]]:
+    """The possible answers of each row, and the score of each under each normalisation."""
+    # last-word has a single answer and nothing to compare it with, so nothing is subtracted from its score.
+    alone = len(rounds[0].answers[0].prompt.answers) == 1
+    normalisations = [name for name in rounds[0].normalisations if not (alone and name == "unbiased")]
+    for round_ in rounds:
+        for row, answered in zip(rows, round_.answers):
+            yield {
+                "where": row.where,
+                "shots": round_.shots,
+                "seed": round_.seed,
+                "context": answered.prompt.whole,
+                **({"behind": answered.prompt.behind} if round_.normalisations == CHANNEL else {}),
+                "answers": list(answered.prompt.answers),
+                "right": answered.prompt.right,
+                "scores": {name: answered.scores(name) for name in normalisations},
+                "tokens": [likelihood.tokens for likelihood in answered.likelihoods],
+                "greedy": [likelihood.greedy for likelihood in answered.likelihoods],
+                "cut": max(likelihood.cut for likelihood in answered.likelihoods),
+            }
 
 
 def _round_scores(task: str, round_: Round) -> dict[str, float]:
@@ -262,21 +186,23 @@ def _round_scores(task: str, round_: Round) -> dict[str, float]:
     }
 
 
-def write(model: SavedModel, questions: Questions, work: Work) -> WrittenAnswers:
+def write(model: SavedModel, questions: Questions, work: Work) -> Answers:
     """Answers each row with a text that the model writes."""
     request, rows, others = questions.request, questions.rows, questions.others
-    rounds, results = [], []
-    for shots in request.numbers:
-        progress = functools.partial(work, f"writing with {counted(shots, 'example')}")
-        draws = range(request.draws)
-        drawn = answer_pairs(model, request.task, rows, others, shots, draws, request.language or "", progress)
-        values = [round_.scores for round_ in drawn]
-        results.append(_over_draws(shots, values, sum(round_.cut for round_ in drawn)))
-        rounds.append(tuple(drawn))
-    return WrittenAnswers(len(rows), tuple(results), tuple(rounds))
+
+    def answer(shots: int, title: str) -> list[WrittenRound]:
+        progress, draws = functools.partial(work, f"writing with {title}"), range(request.draws)
+        return answer_pairs(model, request.task, rows, others, shots, draws, request.language or "", progress)
+
+    results, lines = [], list[str]()
+    for scores, drawn in _over_shots(request, answer, lambda round_: round_.scores):
+        note = drawn[0].note
+        results.append(asdict(scores) | {"note": note, "texts": [list(round_.texts) for round_ in drawn]})
+        lines += [*scores.lines(len(rows)), *([f"  {note}"] if note else [])]
+    return Answers({"rows": len(rows), "results": results}, lines)
 
 
-def judge(model: SavedModel, questions: Questions, work: Work) -> Judged:
+def judge(model: SavedModel, questions: Questions, work: Work) -> Answers:
     """Scores sentences. The rows given as examples, if any, are where the threshold comes from."""
     progress = functools.partial(work, "scoring")
 
@@ -285,13 +211,20 @@ def judge(model: SavedModel, questions: Questions, work: Work) -> Judged:
 
     scores, labels = scored(questions.rows)
     known = scored(questions.others) if questions.others_given else None
-    return Judged(acceptability(scores, labels, questions.request.good, known), len(questions.rows))
+    found, rows = acceptability(scores, labels, questions.request.good, known), counted(len(questions.rows), "row")
+    correlation = "matthews needs a threshold: give labelled rows to find it with --examples"
+    if found.matthews is not None:
+        correlation = f"matthews              {found.matthews:.4f}  (threshold {found.threshold:.4f}, from --examples)"
+    area = f"area under the curve  {found.area:.4f}  (mean log-probability per token; {rows})"
+    return Answers(asdict(found), [area, correlation])
 
 
-def resolve(model: SavedModel, questions: Questions, work: Work) -> Resolved:
+def resolve(model: SavedModel, questions: Questions, work: Work) -> Answers:
     """Chooses what a blank refers to."""
-    answered, direction = referents(model, questions.rows, functools.partial(work, "scoring")), model.info.direction
+    direction, progress = model.info.direction, functools.partial(work, "scoring")
     ways = CHANNEL if direction == "backward" else ("sum", "per token")
-    accuracy = {name: statistics.fmean(row.best(name) == row.prompt.right for row in answered) for name in ways}
-    cut = sum(any(likelihood.cut for likelihood in row.likelihoods) for row in answered)
-    return Resolved(len(questions.rows), direction, accuracy, cut)
+    found = Round(0, 0, tuple(referents(model, questions.rows, progress)), ways)
+    accuracy = {name: found.accuracy(name) for name in ways}
+    record = {"rows": len(questions.rows), "direction": direction, "accuracy": accuracy, "cut": found.cut}
+    lines = [f"accuracy, {name:10} {value:.4f}" for name, value in accuracy.items()]
+    return Answers(record, [*lines, *_lines_of_cut(found.cut, direction)])

@@ -37,7 +37,7 @@ from foretext.text.tokenizers.base import Tokenizer, tokenizer_from_json
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
-    from foretext.tasks.views.head import ViewHead
+    from foretext.tasks.views.base import ViewHead
 
 WORDS = "words"  # folder inside a pre-trained run: word vectors learned from the same text
 

@@ -31,8 +31,10 @@ def given_texts(given: str | Sequence[str], name: str) -> list[str]:
     )
     texts = list(given)
     for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise UserError(f"{name}[{number}] is {type(text).__name__}, not text; leave it out, or give a text")
+        refuse_if(
+            not isinstance(text, str),
+            f"{name}[{number}] is {type(text).__name__}, not text; leave it out, or give a text",
+        )
     return texts
 
 

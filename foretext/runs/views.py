@@ -9,7 +9,7 @@ views/head.safetensors      the weights for each block of each view, and the bia
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,15 +22,13 @@ from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, encode, example_scores
 from foretext.runs.reading import text_states, word_states
 from foretext.runs.report import Reporter
-from foretext.tasks.family import family_of
-from foretext.tasks.views.base import Tensors, Units
-from foretext.tasks.views.head import ViewHead, read_blocks
+from foretext.tasks.family import Progress, family_of
+from foretext.tasks.views.base import Tensors, Units, ViewHead, read_blocks
 from foretext.tasks.views.viewed import Reads, ViewTask
 
 INDEX = "views/views.json"
 HEAD = "views/head.safetensors"
 WEIGHT, BIAS = "weight.", "bias"
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from foretext.errors import UserError, did_you_mean
+from foretext.errors import UserError, did_you_mean, refuse_if
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.files.predictions import Predictions, with_column
 from foretext.tasks.files.rows import KINDS as ROW_KINDS
@@ -304,8 +304,9 @@ class Family(Protocol):
 
 @functools.cache
 def family_of(kind: str) -> Family:
-    if kind not in FAMILIES:
-        raise UserError(f"unknown task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}")
+    refuse_if(
+        kind not in FAMILIES, f"unknown task {kind!r}{did_you_mean(kind, KINDS)}; the tasks are {', '.join(KINDS)}"
+    )
     module, name = FAMILIES[kind]
     family: Family = getattr(importlib.import_module(f"foretext.tasks.{module}"), name)()
     return family

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import counted, refuse_if
 from foretext.plan import VIEWS, ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import (
     Encoded,
@@ -99,9 +99,7 @@ class RowFamily(Family):
         if one_text:
             return _read(_named(table_from(list(texts), kind), "--text"), reading, reading.columns)
         wrong = len(texts) < 3 if kind == "choice" else len(texts) != 2
-        if wrong:
-            given = f"{len(texts)} text{'' if len(texts) == 1 else 's'}"
-            raise UserError(f"{described} takes {_FIELDS[kind]}, not {given}")
+        refuse_if(wrong, f"{described} takes {_FIELDS.get(kind)}, not {counted(len(texts), 'text')}")
         row = (texts[0], texts[1:]) if kind == "choice" else tuple(texts)
         return _read(_named(table_from([row], kind), "--text"), reading, reading.columns)
 
@@ -115,8 +113,7 @@ class RowFamily(Family):
 
     def check(self, rows: Sequence[Row], kind: str) -> list[str]:
         for row in rows:
-            if row.label is None:
-                raise UserError(f"{row.where}: no label; every row to fine-tune or validate on needs one")
+            refuse_if(row.label is None, f"{row.where}: no label; every row to fine-tune or validate on needs one")
         return label_warnings(rows) if rows and kind not in _CLASSLESS else []
 
     def hold_out(self, rows: Sequence[Row], fraction: float, seed: int) -> Split[Row]:
@@ -216,8 +213,7 @@ class RowFamily(Family):
         config, tokenizer = encoding.config, encoding.tokenizer
         known = config.texts if config.texts in (1, 2) else 0
         wanted, least, most = _REGRESSION[known] if config.kind == "regression" else _NUMBERS[config.kind]
-        if not least <= len(texts) <= most:
-            raise UserError(f"{config.kind} takes {wanted}, not {len(texts)}")
+        refuse_if(not least <= len(texts) <= most, f"{config.kind} takes {wanted}, not {len(texts)}")
         parts = [tokenizer.encode(text) for text in texts]
         kept = keeping_question(parts, texts, config.format, tokenizer.encode)
         return [sequence.ids for sequence in encoding.layout.sequences(config.arrangement, kept)]
@@ -292,8 +288,7 @@ class RowFamily(Family):
         return list(predictions.values)
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
-        if config.kind == "regression":
-            raise UserError("a regression has no probabilities; use predict")
+        refuse_if(config.kind == "regression", "a regression has no probabilities; use predict")
         return probabilities_of(score_table(scores, config.kind))
 
     def draws_confusion(self, config: TaskConfig) -> bool:
@@ -363,8 +358,7 @@ def _table_of_lines(data: str, reading: Reading) -> Table:
     # With several texts per row, a brace can only mean JSON, and the reader reports what is wrong with it.
     if brace and (not plain or is_json_object(lines[0])):
         return parse_jsonl(data, "standard input")
-    if not plain:
-        raise UserError(f"standard input: {what} has several texts per row: write JSON lines, or give a file")
+    refuse_if(not plain, f"standard input: {what} has several texts per row: write JSON lines, or give a file")
     if brace:
         reading.notes.append(
             "standard input begins with { but its first line is not a JSON object: each line is read as a text"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, counted, refuse_if
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import (
     Encoded,
@@ -69,10 +69,8 @@ class SpanFamily(Family):
 
     def read(self, path: Path, reading: Reading) -> Read:
         format = layout_name(reading.format)
-        if format not in (None, FORMAT):
-            raise UserError(f"--format {format}: span reads only SQuAD's JSON; leave it out")
-        if reading.columns:
-            raise UserError("--columns: span reads SQuAD's JSON, which has no columns; leave it out")
+        refuse_if(format not in (None, FORMAT), f"--format {format}: span reads only SQuAD's JSON; leave it out")
+        refuse_if(reading.columns, "--columns: span reads SQuAD's JSON, which has no columns; leave it out")
         need = reading.need_labels
         return Read(read_squad(path, errors=reading.errors, need_answers=need, notes=reading.notes))
 
@@ -81,17 +79,13 @@ class SpanFamily(Family):
 
     def from_texts(self, texts: Sequence[str], reading: Reading) -> Read:
         """A question and its passage."""
-        if len(texts) != 2:
-            given = f"{len(texts)} text{'' if len(texts) == 1 else 's'}"
-            raise UserError(f"span takes --text QUESTION --text PASSAGE, not {given}")
+        refuse_if(len(texts) != 2, f"span takes --text QUESTION --text PASSAGE, not {counted(len(texts), 'text')}")
         return Read(questions_from([tuple(texts)], need_answers=False, name="--text"))
 
     def from_lines(self, data: str, reading: Reading) -> Read:
         """JSON lines with `question` and `passage`."""
-        if reading.columns:
-            raise UserError("--columns needs a table; leave it out")
-        if not is_json_object(next(line for line in text_lines(data) if line.strip())):
-            raise UserError(_DIRECTION)
+        refuse_if(reading.columns, "--columns needs a table; leave it out")
+        refuse_if(not is_json_object(next(line for line in text_lines(data) if line.strip())), _DIRECTION)
         table = parse_jsonl(data, "standard input")
         # A key that only other lines have is None in the table.
         items = [{name: cell for name, cell in zip(table.columns, row) if cell is not None} for row in table.rows]
@@ -103,8 +97,10 @@ class SpanFamily(Family):
 
     def check(self, rows: Sequence[Question], kind: str) -> list[str]:
         for row in rows:
-            if not row.answers and not row.impossible:
-                raise UserError(f"{row.where}: no answer; every question to fine-tune or validate on needs one")
+            refuse_if(
+                not row.answers and not row.impossible,
+                f"{row.where}: no answer; every question to fine-tune or validate on needs one",
+            )
         return []
 
     def hold_out(self, rows: Sequence[Question], fraction: float, seed: int) -> Split[Question]:
@@ -112,8 +108,10 @@ class SpanFamily(Family):
         return hold_out_by(rows, [row.passage for row in rows], fraction=fraction, seed=seed)
 
     def learned(self, rows: Sequence[Question], config: TaskConfig) -> TaskConfig:
-        if not any(row.answers for row in rows):
-            raise UserError(f"none of the {len(rows):,} questions to train on has an answer; give some that have one")
+        refuse_if(
+            not any(row.answers for row in rows),
+            f"none of the {len(rows):,} questions to train on has an answer; give some that have one",
+        )
         return dataclasses.replace(config, unanswerable=any(row.impossible for row in rows))
 
     def metrics(self, config: TaskConfig) -> tuple[str, ...]:
@@ -158,7 +156,7 @@ class SpanFamily(Family):
         for number, (row, question) in enumerate(zip(rows, questions)):
             ids, offsets = passages[row.passage]
             of_row, missing = span_windows(question.tolist(), ids, layout, number)
-            answer = _answer_tokens(row, offsets) if labelled else None
+            answer = answer_place(row, offsets) if labelled else None
             cut += missing > 0
             if len(of_row) > 1:
                 longer.add(row.passage)
@@ -196,10 +194,10 @@ class SpanFamily(Family):
         return Encoded(rows, [], offsets=[places[row.passage] for row in rows])
 
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
-        if len(texts) != 2:
-            raise UserError(
-                f"span takes a question and a passage, not {len(texts)} text{'s' if len(texts) > 1 else ''}"
-            )
+        refuse_if(
+            len(texts) != 2,
+            f"span takes a question and a passage, not {len(texts)} text{'s' if len(texts) > 1 else ''}",
+        )
         question, passage = (encoding.tokenizer.encode(text) for text in texts)
         return [window.frame.ids for window in span_windows(question, passage, encoding.layout)[0]]
 
@@ -212,12 +210,9 @@ class SpanFamily(Family):
         from foretext.tasks.heads.token_tasks import SpanTask
 
         assert isinstance(head, SpanTask)
-        answers = _answers(encoded, scores, None)
-        texts, margins = [answer.text for answer in answers], [answer.margin for answer in answers]
-        threshold = best_threshold(encoded.rows, texts, margins)
-        if math.isfinite(threshold):  # otherwise no question has a span
-            # The threshold is a margin that must not be passed; rounding to single precision must not lower it.
-            head.threshold.fill_(float(np.nextafter(np.float32(threshold), np.float32(np.inf))))
+        threshold = threshold_of(encoded.rows, _answers(encoded, scores, None))
+        if threshold is not None:
+            head.threshold.fill_(float(threshold))
 
     def unsettled(self, config: TaskConfig) -> str:
         return '"no answer" needs no margin over the best answer' if config.unanswerable else ""
@@ -226,7 +221,7 @@ class SpanFamily(Family):
         self, encoded: Encoded, scores: Sequence[np.ndarray], config: TaskConfig, head: TaskHead
     ) -> Predictions:
         from foretext.tasks.heads.token_tasks import SpanTask
-        from foretext.tasks.views.answers.spans import SpanReader
+        from foretext.tasks.views.answers.viewed_questions import SpanReader
 
         if isinstance(head, SpanReader):
             read = zip(encoded.rows, encoded.offsets, scores, strict=True)
@@ -258,18 +253,17 @@ class SpanFamily(Family):
         if path is None:
             return "jsonl" if as_json else "csv"
         forms = TABLES | {".json": "json"}
-        if ending(path) not in forms:
-            raise UserError(
-                f"{path}: answers are written as .json (the text by id), .jsonl (all candidates), .csv, .tsv or "
-                ".parquet; use one of these endings"
-            )
+        refuse_if(
+            ending(path) not in forms,
+            f"{path}: answers are written as .json (the text by id), .jsonl (all candidates), .csv, .tsv or "
+            ".parquet; use one of these endings",
+        )
         return forms[ending(path)]
 
     def explained(
         self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
     ) -> tuple[Read, Predictions]:
-        if form == "json":
-            raise UserError("--explain needs a table: give a file with --out FILE.csv or FILE.jsonl")
+        refuse_if(form == "json", "--explain needs a table: give a file with --out FILE.csv or FILE.jsonl")
         return read, dataclasses.replace(predictions, why=why)
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
@@ -304,12 +298,19 @@ def _encoded_passages(
     return encoded
 
 
-def _answer_tokens(row: Question, offsets: Offsets) -> tuple[int, int] | None:
-    """The first and the last token of the answer to learn; None if there is none."""
+def answer_place(row: Question, offsets: Offsets) -> tuple[int, int] | None:
+    """The first and the last token (for views: word) of the answer to learn; None if there is none."""
     if not row.answers:
         return None
     first = row.answers[0]
     return answer_tokens(offsets, first.start, first.start + len(first.text))
+
+
+def threshold_of(rows: Sequence[Question], answers: Sequence[Answered]) -> np.float32 | None:
+    """The margin by which "no answer" must outscore the best span, with the highest F1 on these rows; None if no
+    question has a span. The margin must not be passed, so rounding to single precision must not lower it."""
+    threshold = best_threshold(rows, [answer.text for answer in answers], [answer.margin for answer in answers])
+    return np.nextafter(np.float32(threshold), np.float32(np.inf)) if math.isfinite(threshold) else None
 
 
 def _answers(encoded: Encoded, scores: Sequence[np.ndarray], threshold: float | None) -> list[Answered]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.plan import ConcatPoolingConfig, TransferPlan
 from foretext.tasks.family import Encoded, Encoding, Family, Note, Progress, Read, Reading, TaskConfig
 from foretext.tasks.files.conll import ColumnsError, TaggedSentence, conll_text, read_conll, sentences_from
@@ -55,11 +55,11 @@ class TagFamily(Family):
     # -- rows --------------------------------------------------------------------------------------------------------
 
     def read(self, path: Path, reading: Reading) -> Read:
-        if ending(path) in _NO_COLUMNS:
-            raise UserError(
-                f"{path}: not a column file; tagging reads one word and its tag per line and a blank line after each "
-                "sentence; give such a file"
-            )
+        refuse_if(
+            ending(path) in _NO_COLUMNS,
+            f"{path}: not a column file; tagging reads one word and its tag per line and a blank line after each "
+            "sentence; give such a file",
+        )
         columns, format = reading.naming
         try:
             return Read(
@@ -91,8 +91,7 @@ class TagFamily(Family):
 
     def from_lines(self, data: str, reading: Reading) -> Read:
         """One sentence per line, words separated by white space; or JSON lines with `words`, a list."""
-        if reading.columns:
-            raise UserError("--columns needs a file of sentences; give one, or leave it out")
+        refuse_if(reading.columns, "--columns needs a file of sentences; give one, or leave it out")
         items: list[Any] = [line for line in text_lines(data) if line.strip()]
         if is_json_object(items[0]):
             table = parse_jsonl(data, "standard input")
@@ -103,8 +102,7 @@ class TagFamily(Family):
 
     def check(self, rows: Sequence[TaggedSentence], kind: str) -> list[str]:
         for row in rows:
-            if row.tags is None:
-                raise UserError(f"{row.where}: no tags; every sentence to fine-tune or validate on needs them")
+            refuse_if(row.tags is None, f"{row.where}: no tags; every sentence to fine-tune or validate on needs them")
         tags = [tag for row in rows for tag in _tags(row)]
         odd = next((tag for tag in tags if split_tag(tag)[0] not in ("B", "I", "O")), None)
         if odd is None or not are_chunk_tags(set(tags)):
@@ -119,11 +117,11 @@ class TagFamily(Family):
         chunks = are_chunk_tags({tag for of_row in tags for tag in of_row})
         turned = [_turned(of_row, chunks) for of_row in tags]
         names = order_names(tag for of_row in turned for tag in of_row)
-        if len(names) < 2:
-            raise UserError(
-                f"all {sum(map(len, tags)):,} words to train on have the tag {names[0]!r} (first in {rows[0].where}); "
-                "give sentences with at least two tags, or name the tag's column with --columns tag=NUMBER"
-            )
+        refuse_if(
+            len(names) < 2,
+            f"all {sum(map(len, tags)):,} words to train on have the tag {names[0]!r} (first in {rows[0].where}); "
+            "give sentences with at least two tags, or name the tag's column with --columns tag=NUMBER",
+        )
         scheme = scheme_of(tags) if chunks else ""
         return dataclasses.replace(config, labels=names, scheme=scheme, fallback=fallback_tag(turned))
 
@@ -202,16 +200,14 @@ class TagFamily(Family):
         return Encoded(rows, examples, windows)
 
     def sequences(self, texts: Sequence[str], encoding: Encoding) -> list[tuple[int, ...]]:
-        if len(texts) != 1:
-            raise UserError(f"tagging takes one sentence with spaces between its words, not {len(texts)} texts")
+        refuse_if(len(texts) != 1, f"tagging takes one sentence with spaces between its words, not {len(texts)} texts")
         (row,) = sentences_from(list(texts), need_tags=False, name="TEXT")
         pieces = [encoding.tokenizer.encode(word) for word in running_words(row.words)]
         windows = tag_windows(pieces, encoding.layout)
-        if not windows:
-            raise UserError(
-                f"{row.where}: none of its words has a piece in the vocabulary, so there is nothing to read; give "
-                "others"
-            )
+        refuse_if(
+            not windows,
+            f"{row.where}: none of its words has a piece in the vocabulary, so there is nothing to read; give others",
+        )
         return [window.frame.ids for window in windows]
 
     # -- results: the scores of an example are [words that are asked about, classes] ---------------------------------
@@ -256,17 +252,16 @@ class TagFamily(Family):
         """Columns, unless the file's ending is that of a table."""
         if path is None:
             return "jsonl" if as_json else "columns"
-        if ending(path) in _NO_COLUMNS and ending(path) not in TABLES:
-            raise UserError(
-                f"{path}: tags are written as columns (.txt), .csv, .tsv, .jsonl or .parquet; give another ending"
-            )
+        refuse_if(
+            ending(path) in _NO_COLUMNS and ending(path) not in TABLES,
+            f"{path}: tags are written as columns (.txt), .csv, .tsv, .jsonl or .parquet; give another ending",
+        )
         return TABLES.get(ending(path), "columns")
 
     def explained(
         self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
     ) -> tuple[Read, Predictions]:
-        if form == "columns":
-            raise UserError("--explain needs a table: give a file with --out FILE.csv, or --json")
+        refuse_if(form == "columns", "--explain needs a table: give a file with --out FILE.csv, or --json")
         return read, dataclasses.replace(predictions, why=why)
 
     def output(self, read: Read, predictions: Predictions, form: str, notes: list[str]) -> Table | str:
@@ -300,13 +295,16 @@ def _tagger(head: TaskHead) -> WordByWord:
 def _tag_column(columns: dict[str, str]) -> int | None:
     """The number of the tag's column, from `--columns tag=4`."""
     for field in columns:
-        if field != "tag":
-            raise UserError(f"--columns {field}=…: for tagging, give only the tag's column by number: --columns tag=4")
+        refuse_if(
+            field != "tag", f"--columns {field}=…: for tagging, give only the tag's column by number: --columns tag=4"
+        )
     given = columns.get("tag")
     if given is None:
         return None
-    if not str(given).isascii() or not str(given).isdigit():
-        raise UserError(f"--columns tag={given}: the columns have no names; give a number, counted from 1")
+    refuse_if(
+        not str(given).isascii() or not str(given).isdigit(),
+        f"--columns tag={given}: the columns have no names; give a number, counted from 1",
+    )
     return int(given)
 
 

@@ -131,7 +131,7 @@ BLIND = ("train", "runs", "generate", "evaluate")  # they know no kind of task, 
 OTHER_SENSES = {
     ("evaluate/word_space", "similarity"),  # the name of a result: how alike words are
     # The table of the ways that `prompt` asks, with the options of each; six of ten are no kinds of labelled rows.
-    *(("evaluate/prompt_request", way) for way in ("classification", "entailment", "similarity", "choice")),
+    *(("evaluate/options", way) for way in ("classification", "entailment", "similarity", "choice")),
 }
 
 

@@ -25,8 +25,8 @@ from foretext.cli.input import (
     read_texts,
     rows_for,
 )
-from foretext.cli.output import Terminal, progress, show, show_perplexity, show_scores, write_confusion
-from foretext.evaluate.evaluation_options import EvaluationOptions
+from foretext.cli.output import Terminal, progress, show, show_perplexity, show_scores
+from foretext.evaluate.options import EvaluationOptions
 
 
 def evaluate(
@@ -94,7 +94,9 @@ def evaluate(
         metrics = model.evaluate(rows, progress("predicting"), metric=metric, reporter=Terminal())
         show_scores(metrics, as_json)
         if confusion is not None:
-            write_confusion(metrics, confusion)
+            from foretext.tasks.scores.confusion_picture import confusion_matrix_png
+
+            confusion_matrix_png(metrics, confusion)
     else:
         texts = read_texts(files, text_column, documents or "auto", errors)
         show_perplexity(model.perplexity(texts, stride, progress("measuring"), Terminal(), memory), as_json)

@@ -26,8 +26,8 @@ from foretext.cli.input import (
     read_texts,
     unlabelled_lines,
 )
-from foretext.cli.output import Terminal, show_baselines, show_optimism, show_scores, watched
-from foretext.errors import UserError
+from foretext.cli.output import Terminal, show_baselines, show_scores, watched
+from foretext.errors import UserError, refuse_if
 from foretext.plan import NO_TEXT, VIEWS_ALONE, views_named
 
 if TYPE_CHECKING:
@@ -131,8 +131,10 @@ def finetune(
     if system is not None and file is None:  # the only argument is the file
         run, file = None, run
     kind, file = _task_and_rows(run, file, system, task, format, resume)
-    if text_column is not None and not (text or unlabelled):
-        raise UserError("--text-column needs tables given with --text or --unlabelled; leave it out")
+    refuse_if(
+        text_column is not None and not (text or unlabelled),
+        "--text-column needs tables given with --text or --unlabelled; leave it out",
+    )
     own_column = text_column if text else None
     base = Base(run, system, size, vectors, direction, tuple(text or ()), own_column, errors, minutes)
     settings, names = given_settings(config, sets), parse_columns(columns)
@@ -181,9 +183,14 @@ def _show(trained: Finetuned, terminal: Terminal, as_json: bool) -> None:
     rivals = {rival.name: {rival.metric: rival.value} for rival in trained.rivals}
     beside = {"of": trained.how, "epochs_compared": trained.compared, "baselines": rivals}
     show_scores(scores, as_json, f"{trained.how}:\n", beside)
-    if not as_json:
-        show_optimism(trained.compared)
-        show_baselines(scores, trained.rivals)
+    if as_json:
+        return
+    if trained.compared > 1:
+        typer.echo(
+            f"this is the best of {trained.compared} epochs, chosen on these same rows, so the score is optimistic; "
+            "measure the model on other rows (foretext evaluate)"
+        )
+    show_baselines(scores, trained.rivals)
 
 
 def _unlabelled(files: list[str] | None, sentences: bool, column: str | None, errors: str) -> list[str]:
@@ -201,10 +208,10 @@ def _task_and_rows(
     from foretext.tasks.files.rows import kind_of
 
     named = file is not None and (run is not None or system is not None)
-    if resume and not (named and task is not None):
-        raise UserError(
-            "--resume needs the same command again: RUN, FILE and --task (a run does not keep the rows); add them"
-        )
+    refuse_if(
+        resume and not (named and task is not None),
+        "--resume needs the same command again: RUN, FILE and --task (a run does not keep the rows); add them",
+    )
     if file is None or not named:
         only = "" if run is None else f" (only {run} was given)"
         raise UserError(

@@ -19,7 +19,7 @@ from foretext.cli.input import (
     text_argument,
 )
 from foretext.cli.output import Terminal, show
-from foretext.evaluate.prompt_request import TASKS, PromptRequest, check_options
+from foretext.evaluate.options import TASKS, PromptRequest, check_options
 from foretext.text.corpus.text_files import write_whole
 
 
@@ -86,7 +86,7 @@ def prompt(
         typer.echo(f"task: {task}", err=True)
     answers = ask(model, questions, Terminal().work)
     if out is not None:
-        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in answers.records()]
+        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in answers.rows]
         write_whole(out, "".join(lines).encode("utf-8"))
         typer.echo(f"{len(lines):,} answered rows in {out}", err=True)
-    show(as_json, answers.to_dict(), answers.lines())
+    show(as_json, answers.record, answers.lines)

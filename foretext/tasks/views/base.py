@@ -4,21 +4,27 @@
                  word of a text by itself, if each word gets a prediction
     View.read    units → blocks, each a matrix [units, width], dense or sparse; each block has its own scale
     View.tensors the contents of its file; `View.of_tensors` reads it back
+    ViewHead     the one head over all views: weights for each of their blocks, whose sum gives each unit its outputs
 
 A view may have several blocks: the mean of a text's vectors is one, the vectors of its first words are another.
+
+Each family fits the head in its own way: a ridge-penalised regression for rows (`rows/linear.py`), a chain of tags
+(`words/viewed_sentences.py`), spans of a passage (`answers/viewed_questions.py`).
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, Self, TypeAlias, TypeGuard
+from typing import NamedTuple, Protocol, Self, TypeAlias, TypeGuard
 
 import numpy as np
 import scipy.sparse as sp
 
+from foretext.nn.task_models.crf import Chain
 from foretext.text.words.splitting import split_words
 
 Matrix: TypeAlias = np.ndarray | sp.csr_matrix
@@ -121,6 +127,27 @@ def is_sparse(block: Block) -> TypeGuard[sp.csr_matrix]:
     return bool(sp.issparse(block))
 
 
+class Terms(dict[str, int]):
+    """Words or other terms, each with its number: its column of a matrix, or its row of a table."""
+
+    def __init__(self, terms: Iterable[str]) -> None:
+        super().__init__(zip(terms, itertools.count()))
+
+    @classmethod
+    def counted(cls, counts: Mapping[str, int], least: int = 1, most: int | None = None) -> Self:
+        """The most frequent ones, of those that occur at least `least` times."""
+        kept = [term for term, count in counts.items() if count >= least]
+        return cls(sorted(kept, key=lambda term: (-counts[term], term))[:most])
+
+    def numbers(self, words: Iterable[str]) -> np.ndarray:
+        """The number of each word, −1 for an unknown one."""
+        return np.array([self.get(word, -1) for word in words], dtype=np.int64)
+
+    def tensor(self) -> np.ndarray:
+        """For a file; `lines_of` reads it back."""
+        return text_tensor(list(self))
+
+
 class View(Protocol):
     name: str
 
@@ -169,3 +196,90 @@ def deal(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # a class with fewer rows than folds is missing in some folds
         return list(kind(count, shuffle=True, random_state=seed).split(values[:, None], values, np.asarray(groups)))
+
+
+# -- the head ----------------------------------------------------------------------------------------------------------
+
+
+class Lengths(NamedTuple):
+    """The scores of a head for spans besides those of words: of each length, and of "no answer"."""
+
+    lengths: np.ndarray  # [longest]
+    nothing: np.ndarray  # [1]
+    threshold: np.ndarray  # [1]: the margin by which "no answer" must outscore the best span
+
+
+@dataclass(eq=False)
+class ViewHead:
+    """Views, and weights for each of their blocks."""
+
+    views: list[View]
+    weights: Tensors
+    bias: np.ndarray
+    kind: str
+    # each block's share of the variance of the scores on the training rows
+    shares: dict[str, float] = field(default_factory=dict)
+    texts: int = 1  # per unit
+    chain: Chain | None = None  # for tags: the transition scores
+    # For regression: the lowest and the highest score of the training rows; a text unlike all of these can otherwise
+    # get a score far outside.
+    limits: np.ndarray | None = None
+    lengths: Lengths | None = None  # for answers: the scores of their lengths
+
+    @property
+    def names(self) -> list[str]:
+        return [view.name for view in self.views]
+
+    def scores(self, units: Units) -> list[np.ndarray]:
+        """In the format of a trunk's head: for each row the logits of its classes or choices, or its score; for tags
+        and answers those of each word."""
+        outputs = self.bias + sum(block @ self.weights[name] for name, block in read_blocks(self.views, units).items())
+        if self.limits is not None:
+            outputs = np.clip(outputs, *self.limits)
+        return by_row(np.asarray(outputs), units, self.kind)
+
+    def contributions(self, units: Units) -> dict[str, np.ndarray]:
+        """What each block adds to the units' outputs."""
+        return contributions(read_blocks(self.views, units), self.weights)
+
+
+@dataclass(frozen=True)
+class ChosenStrength:
+    """The result of cross-validation."""
+
+    strength: float
+    losses: dict[float, float]  # by strength, summed over the rows of the folds
+
+
+@dataclass(frozen=True)
+class FittedHead:
+    head: ViewHead
+    chosen: ChosenStrength  # by cross-validation, on `rows`
+    rows: np.ndarray  # the rows of the folds
+    relevance: dict[str, float]  # of each block; empty if it is not learned
+
+
+def read_blocks(views: Sequence[View], units: Units) -> dict[str, Block]:
+    """All blocks of all views, named `view.block`."""
+    return {f"{view.name}.{name}": block for view in views for name, block in view.read(units).items()}
+
+
+def contributions(blocks: Mapping[str, Block], weights: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What each block adds to the units' outputs."""
+    return {name: np.asarray(block @ weights[name]) for name, block in blocks.items()}
+
+
+def shares_of(blocks: Mapping[str, Block], weights: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Each block's share of the variance of the scores."""
+    spread = {name: float(added.var(0).mean()) for name, added in contributions(blocks, weights).items()}
+    return {name: variance / max(sum(spread.values()), 1e-12) for name, variance in spread.items()}
+
+
+def by_row(outputs: np.ndarray, units: Units, kind: str) -> list[np.ndarray]:
+    """[units, outputs] as one array per row."""
+    if kind == "regression":
+        return list(outputs[:, 0])
+    if kind != "choice" and units.places is None:
+        return list(outputs)
+    ends = np.flatnonzero(np.diff(units.rows)) + 1
+    return np.split(outputs if units.places is not None else outputs[:, 0], ends)

@@ -16,8 +16,7 @@ import numpy as np
 
 from foretext.nn.task_models.crf import Chain
 from foretext.tasks.layouts.windows import Answered, Candidate, Offsets
-from foretext.tasks.views.base import Units
-from foretext.tasks.views.head import ViewHead, by_row
+from foretext.tasks.views.base import Units, ViewHead, by_row
 from foretext.tasks.views.rows.ngrams import NGrams, terms_of
 
 TERMS = 5
@@ -27,12 +26,10 @@ def reasons(head: ViewHead, units: Units) -> list[str]:
     """One line per row."""
     scores = head.scores(units)
     best = [int(np.argmax(logits)) if np.ndim(logits) else 0 for logits in scores]
-    views: dict[str, list[float]] = {}
-    for block, added in head.contributions(units).items():
-        margins = _margins(by_row(added, units, head.kind), best)
-        view = block.partition(".")[0]
-        before = views.get(view, [0.0] * len(margins))
-        views[view] = [old + new for old, new in zip(before, margins)]
+    views = {
+        view: [_margin(of_row, place) for of_row, place in zip(by_row(added, units, head.kind), best)]
+        for view, added in _by_view(head, units).items()
+    }
     lines = []
     for row in range(len(scores)):
         of_row = _sorted({view: margins[row] for view, margins in views.items()})
@@ -44,14 +41,10 @@ def word_reasons(head: ViewHead, units: Units, chosen: Sequence[np.ndarray]) -> 
     """For each word of each sentence: what each view adds to its tag, and what the adjacent tags add."""
     assert head.chain is not None
     best = np.concatenate(chosen)
-    views: dict[str, np.ndarray] = {}
-    for block, added in head.contributions(units).items():
-        view = block.partition(".")[0]
-        views[view] = views.get(view, 0.0) + _word_margins(added, best)
+    views = {view: _word_margins(added, best) for view, added in _by_view(head, units).items()}
     views["neighbours"] = _word_margins(np.concatenate([_beside(head.chain, tags) for tags in chosen]), best)
-    lines = []
-    for word in range(len(best)):
-        lines.append(_listed(_sorted({view: float(margins[word]) for view, margins in views.items()})))
+    every = ({view: float(margins[word]) for view, margins in views.items()} for word in range(len(best)))
+    lines = [_listed(_sorted(of_word)) for of_word in every]
     ends = np.cumsum([len(tags) for tags in chosen])
     return [lines[end - len(tags) : end] for tags, end in zip(chosen, ends.tolist())]
 
@@ -60,7 +53,7 @@ def answer_reasons(head: ViewHead, units: Units, answers: Sequence[Answered], pl
     """One line per question; empty if there is no answer."""
     assert head.lengths is not None
     starts = np.flatnonzero(np.diff(units.rows, prepend=-1))
-    contributions = head.contributions(units)
+    contributions = _by_view(head, units)
     lines = []
     for first, answer, words in zip(starts.tolist(), answers, places, strict=True):
         candidates = [candidate for candidate in answer.candidates if candidate.text]
@@ -74,13 +67,21 @@ def answer_reasons(head: ViewHead, units: Units, answers: Sequence[Answered], pl
         for factor, (begin, end) in zip((1.0, -1.0), (spans[chosen], *others)):
             length = float(head.lengths.lengths[end - begin] + head.bias[2] * (end - begin + 1))
             views["length"] = views.get("length", 0.0) + factor * length
-            for block, table in contributions.items():
+            for view, table in contributions.items():
                 part = table[first + begin : first + end + 1]
-                view = block.partition(".")[0]
                 added = float(part[0, 0] + part[-1, 1] + part[:, 2].sum())
                 views[view] = views.get(view, 0.0) + factor * added
         lines.append(_listed(_sorted(views)))
     return lines
+
+
+def _by_view(head: ViewHead, units: Units) -> dict[str, np.ndarray]:
+    """What each view adds to the units' outputs, all of its blocks together."""
+    views: dict[str, np.ndarray] = {}
+    for block, added in head.contributions(units).items():
+        view = block.partition(".")[0]
+        views[view] = views.get(view, 0.0) + added
+    return views
 
 
 def _span_of(candidate: Candidate, places: Offsets) -> tuple[int, int]:
@@ -101,12 +102,10 @@ def _beside(chain: Chain, tags: np.ndarray) -> np.ndarray:
     return np.asarray(before + np.vstack([chain.transitions_CC[:, tags[1:]].T, chain.ends_C[None]]))
 
 
-def _margins(added: Sequence[np.ndarray], best: Sequence[int]) -> list[float]:
-    """For each row: the predicted class or choice minus the mean of the others."""
-    return [float(of_row) if np.ndim(of_row) == 0 else _margin(of_row, place) for of_row, place in zip(added, best)]
-
-
 def _margin(added: np.ndarray, place: int) -> float:
+    """The predicted class or choice minus the mean of the others; of a regression, the score."""
+    if np.ndim(added) == 0:
+        return float(added)
     others = np.delete(added, place)
     return float(added[place] - (others.mean() if len(others) else 0.0))
 
@@ -117,9 +116,9 @@ def _terms(head: ViewHead, units: Units, row: int, best: int) -> list[tuple[str,
     if view is None or units.pairs:
         return []
     weights = head.weights["ngrams.words"]
-    matrix = view.matrix([units.words[row][0]])
+    terms, matrix = list(view.terms), view.matrix([units.words[row][0]])
     added = [
-        (view.terms[column], value * (_margin(weights[column], best) if weights.shape[1] > 1 else weights[column, 0]))
+        (terms[column], value * (_margin(weights[column], best) if weights.shape[1] > 1 else weights[column, 0]))
         for column, value in zip(matrix.indices, matrix.data)
     ]
     order = {term: place for place, term in enumerate(terms_of(units.words[row][0]))}

@@ -1,11 +1,12 @@
-"""What heads over views of words share, whether they choose tags (`words/chain.py`) or a span (`answers/spans.py`). The
-scores of words are linear in all blocks, and a structure computes the likelihood of the labels from them.
+"""What heads over views of words share, whether they choose tags (`words/viewed_sentences.py`) or a span
+(`answers/viewed_questions.py`). The scores of words are linear in all blocks, and a structure computes the likelihood
+of the labels from them.
 
     loss = Σ_texts −log p(labels | bias + Σ_v X_v W_v, extra) + |W, extra|²/(2·strength)
 
 Learned in this order: the views, how strongly the head is regularised (by cross-validation over texts), and the
 weights. Unlike for rows, it is not learned how much each block counts: the evidence from some hundred words
-(`rows/relevance.py`) says little about rare features, which are most features of a language. So the views give their
+(`rows/linear.py`) says little about rare features, which are most features of a language. So the views give their
 blocks on one scale. The loss is convex, so L-BFGS finds the one minimum, and the seed affects only the folds.
 """
 
@@ -18,9 +19,22 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from foretext.errors import UserError
-from foretext.tasks.views.base import Block, Lookup, Tensors, Units, View, deal, is_sparse
-from foretext.tasks.views.head import ViewHead, read_blocks, shares_of
+from foretext.errors import refuse_if
+from foretext.tasks.family import Progress
+from foretext.tasks.views.base import (
+    Block,
+    ChosenStrength,
+    FittedHead,
+    Lookup,
+    Tensors,
+    Units,
+    View,
+    ViewHead,
+    deal,
+    is_sparse,
+    read_blocks,
+    shares_of,
+)
 
 FOLDS = 3
 USUAL = 1.0  # if the folds cannot tell
@@ -29,7 +43,6 @@ _FLAT = 1e-6  # a slope that counts as 0
 _ITERATIONS, _MOST_ITERATIONS = 10, 400  # between two checks of the loss, and in all
 _HISTORY = 6
 
-Progress = Callable[[int, int], None]
 Extra = Sequence[np.ndarray]
 
 
@@ -114,8 +127,10 @@ class Problem:
             if before - after <= close * _ITERATIONS * self.structure.labels:
                 break
             before = after
-        if not bool(torch.isfinite(vector).all()):
-            raise UserError("the loss of the head over the views is not finite; train without views: --views none")
+        refuse_if(
+            not bool(torch.isfinite(vector).all()),
+            "the loss of the head over the views is not finite; train without views: --views none",
+        )
         return vector.detach().numpy()
 
     def weights(self, vector: np.ndarray) -> Weights:
@@ -160,20 +175,15 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class ChosenField:
-    """The result of cross-validation."""
-
-    strength: float
+class ChosenField(ChosenStrength):
     folds: list[LeftOut]  # empty: there were no folds
-    losses: dict[float, float]  # by strength, summed over all texts
 
 
 @dataclass(frozen=True)
-class FittedField:
-    head: ViewHead
-    chosen: ChosenField  # by cross-validation, on `rows`
-    rows: np.ndarray  # the texts of the folds
-    relevance: dict[str, float]  # of blocks; not learned
+class FittedField(FittedHead):
+    """`rows` are the texts of the folds; `relevance` is not learned."""
+
+    chosen: ChosenField
 
 
 StructureOf = Callable[[np.ndarray], Structure]  # of some rows
@@ -232,7 +242,7 @@ def _choose(folds: Sequence[_FoldSearch], strengths: Sequence[float], progress: 
         if losses[strength] > min(losses.values()):
             break
     best = min(losses, key=lambda strength: losses[strength]) if losses else USUAL
-    return ChosenField(best, [fold.left_out(best) for fold in folds], losses)
+    return ChosenField(best, losses, [fold.left_out(best) for fold in folds])
 
 
 class _FoldSearch:

@@ -3,8 +3,8 @@
 1. The teacher, the head over the views, is trained on the labelled rows and scores the texts.
 2. Its logits are shifted so that the classes have the same shares over all texts as among the labelled rows
    (distribution alignment): otherwise a teacher of a hundred rows would give most texts of a new kind one class.
-3. The most confident texts of each class, a share of `KEPT`, train the student (`rows/taught.py`); the labelled
-   rows are a tenth of its training weight.
+3. The most confident texts of each class, a share of `KEPT`, train the student (`Taught`); the labelled rows are
+   a tenth of its training weight.
 4. The student's logits are one more view for the head, whose weight is learned like every view's.
 
 The student was trained on the rows that the head is fitted on, so the head would trust it far too much. So the head is
@@ -14,21 +14,24 @@ student has seen all rows. The view is kept unless cross-validation shows that t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Self, cast
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.special import softmax
 
-from foretext.errors import UserError
-from foretext.tasks.views.base import Block, Units, View, is_sparse, units_of
-from foretext.tasks.views.head import read_blocks
+from foretext.errors import refuse_if
+from foretext.tasks.family import Progress
+from foretext.tasks.views.base import Block, Tensors, Units, View, is_sparse, read_blocks, units_of
 from foretext.tasks.views.rows.linear import Fitted, Labels, fit_views, folds_of
 from foretext.tasks.views.rows.ngrams import NGrams
-from foretext.tasks.views.rows.taught import Taught
 
+STRENGTH = 10.0  # C of scikit-learn's LogisticRegression; larger: less regularisation
+_ITERATIONS = 80  # of the student's fit
 KEPT = 0.6  # share of the texts of each class
 LABELLED = 0.1  # share of the student's training weight
 MOST_TEXTS = 20_000  # more take longer and add little
@@ -40,7 +43,6 @@ ALLOWED = 0.5  # how many standard errors the loss may rise
 _ROUNDS = 100
 _CHUNK = 1000
 
-Progress = Callable[[int, int], None]
 Work = Callable[[str, int, int], None]
 
 
@@ -60,13 +62,12 @@ def text_units(texts: Sequence[str], views: Sequence[View], seed: int) -> Units:
     """A sample of the texts, as views read them. UserError if there is nothing to learn from."""
     units = units_of([(text,) for text in drawn_texts(texts, seed)], "classification", True)
     words = {word for text in units.side(0) for word in text}
-    if not words:
-        raise UserError("--unlabelled: this text has no words; give other text, or leave it out")
+    refuse_if(not words, "--unlabelled: this text has no words; give other text, or leave it out")
     some_or_none = read_blocks(views, Units([(sorted(words),), ([],)], np.arange(2)))
-    if all(np.array_equal(*_dense(block)) for block in some_or_none.values()):
-        raise UserError(
-            "--unlabelled: this text shares no word with the rows or the vectors; give other text, or leave it out"
-        )
+    refuse_if(
+        all(np.array_equal(*_dense(block)) for block in some_or_none.values()),
+        "--unlabelled: this text shares no word with the rows or the vectors; give other text, or leave it out",
+    )
     return units
 
 
@@ -85,9 +86,9 @@ def aligned(logits_NC: np.ndarray, shares_C: np.ndarray) -> np.ndarray:
     logits."""
     shift = np.zeros(len(shares_C))
     for _ in range(_ROUNDS):
-        chances_NC = _softmax(logits_NC + shift)
+        chances_NC = np.asarray(softmax(logits_NC + shift, axis=1))
         shift += np.log(shares_C / np.maximum(chances_NC.mean(0), 1e-12))
-    return _softmax(logits_NC + shift)
+    return np.asarray(softmax(logits_NC + shift, axis=1))
 
 
 def surest(chances_NC: np.ndarray, kept: float = KEPT) -> tuple[np.ndarray, np.ndarray]:
@@ -102,11 +103,6 @@ def surest(chances_NC: np.ndarray, kept: float = KEPT) -> tuple[np.ndarray, np.n
     return rows, classes[rows]
 
 
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(logits - logits.max(1, keepdims=True))
-    return np.asarray(exponentials / exponentials.sum(1, keepdims=True))
-
-
 # -- teacher and student -----------------------------------------------------------------------------------------------
 
 
@@ -119,6 +115,67 @@ class _Known:
 
     def read(self, units: Units) -> dict[str, Block]:
         return self.blocks
+
+
+class Taught:
+    """The view learned from unlabelled text: the logits of a student, a logistic regression on n-grams. It was trained
+    on the classes that a teacher gave to unlabelled texts, and so knows words that no labelled row has."""
+
+    name = "taught"
+
+    def __init__(self, ngrams: NGrams, weight: np.ndarray, bias: np.ndarray) -> None:
+        """`weight`: [terms, classes]."""
+        self.ngrams, self.weight, self.bias = ngrams, weight.astype(np.float32), bias.astype(np.float32)
+
+    @classmethod
+    def learned(
+        cls, ngrams: NGrams, matrix: sp.csr_matrix, classes: np.ndarray, weights: np.ndarray, count: int
+    ) -> Self:
+        """From the n-grams of texts, their classes (`count` in all), and the weight of each text."""
+        return cls(ngrams, *_fitted(matrix, np.eye(count)[classes], weights))
+
+    def read(self, units: Units) -> dict[str, Block]:
+        return {"logits": self.logits(self.ngrams.matrix(units.side(0)))}
+
+    def logits(self, matrix: sp.csr_matrix) -> np.ndarray:
+        """The logits of texts given as n-grams, minus each text's mean, since adding a constant to them means
+        nothing."""
+        logits = np.asarray(matrix @ self.weight) + self.bias
+        return np.asarray(logits - logits.mean(1, keepdims=True))
+
+    def tensors(self) -> Tensors:
+        return self.ngrams.tensors() | {"weight": self.weight, "bias": self.bias}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, np.ndarray]) -> Self:
+        return cls(NGrams.of_tensors(tensors), tensors["weight"], tensors["bias"])
+
+
+def _fitted(matrix: sp.csr_matrix, targets_NC: np.ndarray, weights_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias that minimise Σ weight · cross-entropy + |W|²/(2·STRENGTH); with two classes, the first has
+    logit 0. The products with a sparse matrix in float32 are several times faster, and sum in one order whatever the
+    number of threads."""
+    texts, turned = matrix.astype(np.float32), matrix.T.tocsr().astype(np.float32)
+    terms, free = matrix.shape[1], 1 if targets_NC.shape[1] == 2 else targets_NC.shape[1]
+    zeros = np.zeros((len(targets_NC), targets_NC.shape[1] - free))
+
+    def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        weight, bias = flat[: terms * free].reshape(terms, free), flat[terms * free :]
+        logits = np.concatenate([zeros, (texts @ weight.astype(np.float32)).astype(np.float64) + bias], axis=1)
+        logits -= logits.max(1, keepdims=True)
+        chances = np.exp(logits)
+        sums = chances.sum(1, keepdims=True)
+        loss = (weights_N * (np.log(sums) - (targets_NC * logits).sum(1, keepdims=True))[:, 0]).sum()
+        wrong = ((chances / sums - targets_NC) * weights_N[:, None])[:, -free:]
+        pull = (turned @ wrong.astype(np.float32)).astype(np.float64) + weight / STRENGTH
+        whole = float(loss + np.square(weight).sum() / (2 * STRENGTH))
+        return whole, np.concatenate([pull.ravel(), wrong.sum(0)])
+
+    options = {"maxiter": _ITERATIONS, "ftol": 1e-7}
+    solution = minimize(objective, np.zeros((terms + 1) * free), jac=True, method="L-BFGS-B", options=options).x
+    table = np.zeros((terms + 1, targets_NC.shape[1]))
+    table[:, -free:] = solution.reshape(terms + 1, free)
+    return table[:-1], table[-1]
 
 
 class SelfTraining:
@@ -196,7 +253,7 @@ def gain_of(before: Fitted, after: Fitted, values: np.ndarray) -> Gain:
     so the final view is better than those that cross-validation has tried."""
     both, gold = (before.chosen.outputs, after.chosen.outputs), values[before.rows]
     right = [float((outputs.argmax(1) == gold).mean()) for outputs in both]
-    losses = [-np.log(np.maximum(_softmax(outputs)[np.arange(len(gold)), gold], 1e-12)) for outputs in both]
+    losses = [-np.log(np.maximum(softmax(outputs, axis=1)[np.arange(len(gold)), gold], 1e-12)) for outputs in both]
     fallen = losses[0] - losses[1]
     kept = fallen.mean() > -ALLOWED * fallen.std() / np.sqrt(len(fallen))
     return Gain(right[0], right[1], (float(losses[0].mean()), float(losses[1].mean())), bool(kept))

@@ -24,10 +24,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from foretext.tasks.family import Note, TaskConfig
+from foretext.tasks.family import Note, Progress, TaskConfig
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.views.base import Fold, Tensors, Units, View
-from foretext.tasks.views.head import ViewHead
+from foretext.tasks.views.base import FittedHead, Fold, Tensors, Units, View, ViewHead
 from foretext.text.words.word_list import TextKnowledge
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 ROWS = 4096  # scored at a time
 
-Progress = Callable[[int, int], None]
 Work = Callable[[str, int, int], None]
 
 
@@ -73,32 +71,9 @@ class Learning:
         return self.knowledge
 
 
-class ChosenStrength(Protocol):
-    """The result of cross-validation."""
-
-    @property
-    def strength(self) -> float: ...
-
-    @property
-    def losses(self) -> dict[float, float]:
-        """By strength, summed over the rows of the folds."""
-
-
-class FittedHead(Protocol):
-    @property
-    def head(self) -> ViewHead: ...
-
-    @property
-    def chosen(self) -> ChosenStrength:
-        """By cross-validation, on `rows`."""
-
-    @property
-    def rows(self) -> np.ndarray:
-        """The rows of the folds."""
-
-    @property
-    def relevance(self) -> dict[str, float]:
-        """Of the blocks; empty if it is not learned."""
+def views_to_read(ways: Mapping[str, Callable[[], View]], names: Collection[str]) -> list[View]:
+    """The views of these names, given how each is learned."""
+    return [learned() for name, learned in ways.items() if name in names]
 
 
 class ViewTask(Protocol):

@@ -12,14 +12,14 @@ its score                           Finetuned.scores
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from foretext.config import Change
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted, refuse_if
 from foretext.runs.commit import RunWriter
 from foretext.runs.directory import RunDirectory
 from foretext.runs.machine import choose_device, out_of_memory_as_user_error, tune_allocator
@@ -93,11 +93,13 @@ class Finetuned:
 
     def scores(self, reporter: Reporter) -> Scores | None:
         """The best epoch's scores on the rows held out; None without such rows."""
-        if self.validated is None and self.held_out and self.model.views is not None:
-            self.validated = scored(self.model, self.held_out, view_scores(self.model, self.held_out))
-        if self.validated is None and self.held_out:
-            encoded = encode(self.held_out, self.model, Reporter())  # rows that were cut have been reported already
-            self.validated = _scored(self.model, encoded, functools.partial(reporter.work, "validating"))
+        model, rows = self.model, self.held_out
+        if self.validated is None and rows and model.views is not None:
+            self.validated = scored(model, rows, view_scores(model, rows))
+        elif self.validated is None and rows:
+            encoded = encode(rows, model, Reporter())  # rows that were cut have been reported already
+            scores = example_scores(model, encoded.examples, functools.partial(reporter.work, "validating"))
+            self.validated = family_of(model.task_config.kind).scored(encoded, scores, model.task_config, model.head)
         return self.validated
 
 
@@ -115,8 +117,10 @@ def finetune(
     if request.out is None:
         return training.train(None, notes)
     run = RunDirectory(request.out)
-    if request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig):
-        raise UserError(f"{run.path} is a pre-trained run, which finetune cannot resume; choose another --out")
+    refuse_if(
+        request.resume and run.has("config.toml") and not isinstance(read_config(run), FinetuneConfig),
+        f"{run.path} is a pre-trained run, which finetune cannot resume; choose another --out",
+    )
     over = starts_over(run, request.resume)
     if request.resume and is_finished(run):
         return training.finished(run)
@@ -233,8 +237,10 @@ class _Finetuning:
         work = functools.partial(self.work, run if resumed else None)
         learned = encode(self.split.train, model, self.about_rows, work)
         held_out = encode(self.split.valid, model, self.about_rows, work)
-        if not learned.examples:
-            raise UserError("this run's vocabulary has no piece for any word of the rows; use another run, or --system")
+        refuse_if(
+            not learned.examples,
+            "this run's vocabulary has no piece for any word of the rows; use another run, or --system",
+        )
         stock = stock_of(model, request, learned.examples, self.about_rows.note, work)
         validations: dict[float, Predictions] = {}
         stage = stage_of(model, request, stock, held_out, _validator(model, held_out, validations))
@@ -258,7 +264,8 @@ class _Finetuning:
         result = Finetuned(model, self.split.valid, learned=self.split.train)
         # otherwise an earlier process had the best
         if loop.position.best is not None and loop.position.best_step > begun:
-            result.validated = _of_best(model, held_out, validations.get(loop.position.best))
+            best = validations.get(loop.position.best)
+            result.validated = None if best is None else self.family.with_interval(held_out.rows, best, config.task)
         result.scores(reporter)
         return result
 
@@ -281,7 +288,7 @@ class _Finetuning:
             self.reporter.note(fitting.choose_trunk())
         if not model.finetuned.trains:
             return replace(fitting, tuned=None).finish((), writer)
-        return fitting.before_trunk(writer)
+        return fitting.finish((), writer, trunk_follows=True)
 
     def _left_out(self, config: FinetuneConfig, learned: Encoded, fold: Fold, title: str) -> list[np.ndarray]:
         """The scores of a fold's rows by a trunk that was fine-tuned on the other folds."""
@@ -330,16 +337,3 @@ def _validator(model: SavedModel, held_out: Encoded, seen: dict[float, Predictio
         return {"main": merit, "loss": loss} | result.values
 
     return evaluate
-
-
-def _of_best(model: SavedModel, encoded: Encoded, predictions: Predictions | None) -> Scores | None:
-    """The best epoch's scores, with an interval."""
-    if predictions is None:
-        return None
-    return family_of(model.task_config.kind).with_interval(encoded.rows, predictions, model.task_config)
-
-
-def _scored(model: SavedModel, encoded: Encoded, progress: Callable[[int, int], None]) -> Scores:
-    """The task's metrics on labelled rows, with an interval."""
-    scores = example_scores(model, encoded.examples, progress)
-    return family_of(model.task_config.kind).scored(encoded, scores, model.task_config, model.head)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.plan import PAPER, STATES, TUNED, VIEWS, ViewsConfig
 from foretext.runs.model import SavedModel, own_words, pretrained_model
 from foretext.runs.reading import given_vectors
@@ -52,7 +52,7 @@ def with_vectors_beside(
     if not views:
         return replace(request, base=with_given(request.base_model, vectors, note))
     knowledge = _knowledge(vectors)
-    if request.views is None and not _has_topics(knowledge):
+    if request.views is None and not has_topics(knowledge):
         views = tuple(view for view in views if view != "lsa")
     return replace(request, views=views, knowledge=knowledge)
 
@@ -78,9 +78,13 @@ def _all_views(request: FinetuneRequest) -> tuple[str, ...]:
     return tuple(view for view in views if view != STATES or not trained)
 
 
-def _has_topics(model: SavedModel) -> bool:
-    assert model.objective is not None
-    known = model.objective.knowledge(model.trunk, model.tokenizer)
+def knowledge_in(model: SavedModel) -> TextKnowledge | None:
+    """What a run knows of whole words, if its system has that."""
+    return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
+
+
+def has_topics(model: SavedModel) -> bool:
+    known = knowledge_in(model)
     return known is not None and known.lsa is not None
 
 
@@ -91,13 +95,12 @@ def _reads_words(model: SavedModel) -> bool:
 
 def _knowledge(path: str | Path) -> SavedModel:
     """The word2vec run for the views: a plain file of vectors has no word counts and no topics."""
-    if Path(path).is_file():
-        raise UserError(f"--vectors {path}: --views need a word2vec run, but this is a file; name a run")
+    refuse_if(Path(path).is_file(), f"--vectors {path}: --views need a word2vec run, but this is a file; name a run")
     model = pretrained_model(path)
-    if model.objective is None or model.objective.knowledge(model.trunk, model.tokenizer) is None:
-        raise UserError(
-            f"--vectors {path}: --views need a word2vec run, but this one is of {model.system.name}; name one"
-        )
+    refuse_if(
+        knowledge_in(model) is None,
+        f"--vectors {path}: --views need a word2vec run, but this one is of {model.system.name}; name one",
+    )
     return model
 
 
@@ -113,8 +116,7 @@ def with_given(model: SavedModel, vectors: str | Path, note: Note = _SILENT.note
     words = ["" if id in specials else word for id, word in enumerate(model.tokenizer.pieces)]
     matrix = read_vectors(given_vectors(vectors), only=words).rows(words)
     known = int(matrix.any(axis=1).sum())
-    if not known:
-        raise UserError(f"{vectors}: has no vector for any of the model's {len(words):,} words; give others")
+    refuse_if(not known, f"{vectors}: has no vector for any of the model's {len(words):,} words; give others")
     note(f"{known:,} of {len(words):,} words have a vector in {vectors}")
     return replace(model, vectors=matrix)
 
@@ -129,7 +131,9 @@ def views_of(request: FinetuneRequest, family: Family, old: FinetuneConfig | Non
     given = request.base_model.vectors is not None  # the task model reads them
     if request.views == () or (request.views is None and (given or not (static and family.views))):
         return None
-    _check_able(request, family)
+    for name in request.views or ():
+        able = ",".join(family.views)
+        refuse_if(name not in family.views, f"--views {name}: does not work for {request.kind}; use --views {able}")
     chosen = chosen_views(request.views, known, not static, request.base_model.system.name)
     config = ViewsConfig(tuple(name for name in chosen if name in family.views))
     config.check()
@@ -142,18 +146,9 @@ def _chosen_among(names: Sequence[str], views: ViewsConfig | None) -> bool:
     return views is not None and set(views.kinds) in [set(config.kinds) for config in (named, *named.alternatives)]
 
 
-def _check_able(request: FinetuneRequest, family: Family) -> None:
-    """UserError for views that this kind of task does not have."""
-    for name in request.views or ():
-        if name not in family.views:
-            able = ",".join(family.views)
-            raise UserError(f"--views {name}: does not work for {request.kind}; use --views {able}")
-
-
 def knowledge_of(request: FinetuneRequest) -> TextKnowledge | None:
     """Knowledge of whole words, from the run named for it, or from the base."""
-    model = request.knowledge or request.base_model
-    return None if model.objective is None else model.objective.knowledge(model.trunk, model.tokenizer)
+    return knowledge_in(request.knowledge or request.base_model)
 
 
 def chosen_views(
@@ -169,8 +164,7 @@ def chosen_views(
         "tuned": "" if has_states else f"{system} has nothing to fine-tune; leave it out",
     }
     for name in wanted or ():
-        if lacks[name]:
-            raise UserError(f"--views {name}: {lacks[name]}")
+        refuse_if(lacks[name], f"--views {name}: {lacks[name]}")
     return tuple(name for name in VIEWS if (not lacks[name] if wanted is None else name in wanted))
 
 

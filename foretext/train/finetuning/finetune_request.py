@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretext.config import Setting, setting_of
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.plan import PAPER, TUNED, VIEWS_ALONE, ViewsConfig
 from foretext.tasks.family import Family, Reading, family_of
 from foretext.tasks.labelled import DEFAULT_FRACTION, Split
@@ -45,31 +45,33 @@ class Base:
 
     def __post_init__(self) -> None:
         self._check_views_alone()
-        if self.system is None:
-            if self.size is not None:
-                raise UserError(
-                    f"--size is for a new model (--system), but {self.run} already has a size; leave it out"
-                )
-        elif self.run is not None:
-            raise UserError("--system starts from nothing: give the file of rows without a run, or leave out --system")
+        refuse_if(
+            self.system is None and self.size is not None,
+            f"--size is for a new model (--system), but {self.run} already has a size; leave it out",
+        )
+        refuse_if(
+            self.system is not None and self.run is not None,
+            "--system starts from nothing: give the file of rows without a run, or leave out --system",
+        )
 
     def _check_views_alone(self) -> None:
         if self.system == VIEWS_ALONE:
-            if self.run is not None and self.text:
-                raise UserError(f"{self.run}: write the file of rows before --text, and only options after it")
+            refuse_if(
+                self.run is not None and self.text,
+                f"{self.run}: write the file of rows before --text, and only options after it",
+            )
             for option, value in (("--vectors", self.vectors), ("--direction", self.direction)):
-                if value is not None:
-                    raise UserError(
-                        f"{option} needs a pre-trained run (foretext finetune RUN ROWS), and --system starts without "
-                        "one; leave one of them out"
-                    )
+                refuse_if(
+                    value is not None,
+                    f"{option} needs a pre-trained run (foretext finetune RUN ROWS), and --system starts without "
+                    "one; leave one of them out",
+                )
             return
         for option, given in (("--text", self.text), ("--text-column", self.column), ("--minutes", self.minutes)):
-            if given not in (None, ()):
-                raise UserError(
-                    f"{option} is for --system {VIEWS_ALONE} only, which learns from text first; add that, or leave it "
-                    "out"
-                )
+            refuse_if(
+                given not in (None, ()),
+                f"{option} is for --system {VIEWS_ALONE} only, which learns from text first; add that, or leave it out",
+            )
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,10 @@ class FinetuneRequest:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        if self.valid is not None and self.hold_out is not None:
-            raise UserError("--hold-out is for rows without --valid; leave out one of the two")
+        refuse_if(
+            self.valid is not None and self.hold_out is not None,
+            "--hold-out is for rows without --valid; leave out one of the two",
+        )
 
     @property
     def base_model(self) -> SavedModel:
@@ -142,23 +146,27 @@ def asked_of_trunk(request: FinetuneRequest) -> list[str]:
 def check_asked(request: FinetuneRequest) -> None:
     """UserError for tasks or options that the system does not have."""
     system = request.base_model.system
-    if system.tasks and request.kind not in system.tasks:
-        raise UserError(f"{system.name} learns {' and '.join(system.tasks)}, not {request.kind}; use another --system")
+    refuse_if(
+        system.tasks and request.kind not in system.tasks,
+        f"{system.name} learns {' and '.join(system.tasks)}, not {request.kind}; use another --system",
+    )
     if system.build_head is None:
-        if request.also:
-            raise UserError(
-                f"--also is for a system that learns from rows and text together (cvt), not {system.name}; leave it out"
-            )
+        refuse_if(
+            request.also,
+            f"--also is for a system that learns from rows and text together (cvt), not {system.name}; leave it out",
+        )
     else:
         _check_own_heads(request)
     names = [task.name for task in request.also]
     for task in request.also:
-        if task.kind not in system.tasks:
-            raise UserError(f"--also {task.kind}=…: {system.name} learns {' and '.join(system.tasks)}, not {task.kind}")
-        if names.count(task.name) > 1 or "." in task.name:
-            raise UserError(
-                f"--also: two tasks have the name {task.name!r}, from their files' names; rename one of the files"
-            )
+        refuse_if(
+            task.kind not in system.tasks,
+            f"--also {task.kind}=…: {system.name} learns {' and '.join(system.tasks)}, not {task.kind}",
+        )
+        refuse_if(
+            names.count(task.name) > 1 or "." in task.name,
+            f"--also: two tasks have the name {task.name!r}, from their files' names; rename one of the files",
+        )
 
 
 def check_views(request: FinetuneRequest, views: ViewsConfig | None) -> None:
@@ -180,8 +188,10 @@ def check_text(request: FinetuneRequest, views: ViewsConfig | None) -> None:
             "--unlabelled is for a head over views (--views, or a word2vec run) and for --system cvt, but this run "
             f"trains {name} alone; add --views ngrams, or leave it out"
         )
-    if request.kind not in family_of(request.kind).learn_from_text:
-        raise UserError(f"--unlabelled is for classification of single texts, not for {request.kind}; leave it out")
+    refuse_if(
+        request.kind not in family_of(request.kind).learn_from_text,
+        f"--unlabelled is for classification of single texts, not for {request.kind}; leave it out",
+    )
     if not set(views.kinds) - {"states", TUNED}:
         raise UserError(f"--unlabelled needs a view of words, but only {views.kinds[0]} is read; add ngrams to --views")
 
@@ -190,23 +200,24 @@ def _check_own_heads(request: FinetuneRequest) -> None:
     """UserError for options about the head if the system has its own heads. Options about which layers learn how fast
     (`transfer.thaw`, `rate_decay`) are allowed."""
     name = request.base_model.system.name
-    if request.plan not in (None, PAPER):
-        raise UserError(
-            f"--plan {request.plan}: ways of transfer put a new head on pre-trained weights, but {name} has its own "
-            "heads; leave it out"
-        )
+    refuse_if(
+        request.plan not in (None, PAPER),
+        f"--plan {request.plan}: ways of transfer put a new head on pre-trained weights, but {name} has its own "
+        "heads; leave it out",
+    )
     for given in map(setting_of, request.sets):
         section, *keys = given.names
         if section != "transfer" or not keys:
             continue
-        if keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and given.value != "linear"):
-            raise UserError(f"{given.where}: {name} has its own heads and takes no other; leave it out")
+        refuse_if(
+            keys[0] in ("head", "pooling", "reader") or (keys[0] == "model" and given.value != "linear"),
+            f"{given.where}: {name} has its own heads and takes no other; leave it out",
+        )
 
 
 def split_rows(request: FinetuneRequest, family: Family) -> tuple[Split[Any], list[str]]:
     """The rows to train on and to validate on, and notes about them."""
-    if not request.rows:
-        raise UserError("there are no rows to fine-tune on")
+    refuse_if(not request.rows, "there are no rows to fine-tune on")
     remarks = family.check(request.rows, request.kind)
     family.check(request.valid or (), request.kind)
     if request.valid is not None:
@@ -226,10 +237,10 @@ def as_tasks(also: Iterable[OtherTask]) -> tuple[OtherTask, ...]:
     """Further tasks, each with its rows as from `as_rows`."""
     tasks = tuple(also)
     for number, task in enumerate(tasks):
-        if not isinstance(task, OtherTask):
-            raise UserError(
-                f"also[{number}] is a {type(task).__name__}, not a task; give foretext.OtherTask(name, kind, rows)"
-            )
+        refuse_if(
+            not isinstance(task, OtherTask),
+            f"also[{number}] is a {type(task).__name__}, not a task; give foretext.OtherTask(name, kind, rows)",
+        )
     return tuple(replace(task, rows=as_rows(task.rows, task.kind)) for task in tasks)
 
 
@@ -241,9 +252,9 @@ def as_sentences(given: Any, name: str) -> tuple[str, ...]:
         raise UserError(f"{name} must be a list of sentences, not {what}; for a file use foretext.read_sentences(FILE)")
     sentences = tuple(given)
     for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            raise UserError(
-                f"{name}[{number}] is {type(sentence).__name__}, not text; give a sentence as text with spaces between "
-                "its words"
-            )
+        refuse_if(
+            not isinstance(sentence, str),
+            f"{name}[{number}] is {type(sentence).__name__}, not text; give a sentence as text with spaces between "
+            "its words",
+        )
     return sentences

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.config import Change, apply_sets, setting_of
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.plan import PAPER, ConcatPoolingConfig, TransferPlan, ViewsConfig, way_named
 from foretext.runs.directory import RunDirectory
 from foretext.runs.run_config import Budget, FinetuneConfig, RunConfig, read_config
@@ -156,8 +156,7 @@ def _settings(request: FinetuneRequest, family: Family, old: FinetuneConfig | No
     settings = _Settings(**before | sections)
     settings.training.check()
     transfer = _followed(dataclasses.replace(settings.transfer, **given), request, family, old)
-    if request.epochs is not None and request.epochs < 1:
-        raise UserError(f"epochs must be at least 1, not {request.epochs}")
+    refuse_if(request.epochs is not None and request.epochs < 1, f"epochs must be at least 1, not {request.epochs}")
     if settings.objective is not None:
         settings.objective.check()
     return dataclasses.replace(settings, transfer=transfer, pooling=_pooling(settings.pooling, transfer, request))
@@ -196,10 +195,10 @@ def _followed(
         transfer = dataclasses.replace(transfer, thaw="all")  # there are no pre-trained weights to protect
     if new and old is None and request.setting("transfer.rate_decay") is None:
         transfer = dataclasses.replace(transfer, rate_decay=1.0)  # the lowest layers have as much to learn
-    if request.from_scratch and (request.layers is not None or transfer.layers != -1):
-        raise UserError(
-            "--layers says what is transferred, but --from-scratch and --system transfer nothing; leave one of them out"
-        )
+    refuse_if(
+        request.from_scratch and (request.layers is not None or transfer.layers != -1),
+        "--layers says what is transferred, but --from-scratch and --system transfer nothing; leave one of them out",
+    )
     if old is None:
         _check_taken(transfer, request)
     return transfer
@@ -210,11 +209,11 @@ def _with_given(transfer: TransferPlan, request: FinetuneRequest) -> TransferPla
     vectors = request.base_model.vectors
     if vectors is None or request.base_model.system.build_head is not None:
         return transfer
-    if transfer.model != "recurrent":
-        raise UserError(
-            f"--vectors are read by a task model (elmo, cove), but {request.base_model.system.name} gets one linear "
-            f"layer: {AS_VIEWS}, give --set transfer.model=recurrent, or leave --vectors out"
-        )
+    refuse_if(
+        transfer.model != "recurrent",
+        f"--vectors are read by a task model (elmo, cove), but {request.base_model.system.name} gets one linear "
+        f"layer: {AS_VIEWS}, give --set transfer.model=recurrent, or leave --vectors out",
+    )
     return dataclasses.replace(transfer, reader=dataclasses.replace(transfer.reader, given=vectors.shape[1]))
 
 
@@ -227,11 +226,11 @@ def _pooling(
         given.check()
         return given
     for setting in map(setting_of, request.sets):
-        if setting.names[0] == "pooling" and len(setting.names) > 1:
-            raise UserError(
-                f"{setting.where}: [pooling] is for transfer.pooling=concat, on tasks with one label per row; this "
-                "fine-tuning has none; leave it out"
-            )
+        refuse_if(
+            setting.names[0] == "pooling" and len(setting.names) > 1,
+            f"{setting.where}: [pooling] is for transfer.pooling=concat, on tasks with one label per row; this "
+            "fine-tuning has none; leave it out",
+        )
     return None
 
 
@@ -241,22 +240,21 @@ def _check_own_model(transfer: TransferPlan, request: FinetuneRequest) -> None:
         return
     task_model = "the task model (transfer.model=recurrent)"
     head, pooling = request.setting("transfer.head"), request.setting("transfer.pooling")
-    if head not in (None, "random"):
-        raise UserError(f"transfer.head={head}: {task_model} starts at random; leave it out")
-    if pooling is not None:
-        raise UserError(f"transfer.pooling={pooling}: {task_model} reads every token and pools by itself; leave it out")
+    refuse_if(head not in (None, "random"), f"transfer.head={head}: {task_model} starts at random; leave it out")
+    refuse_if(
+        pooling is not None,
+        f"transfer.pooling={pooling}: {task_model} reads every token and pools by itself; leave it out",
+    )
 
 
 def _check_taken(transfer: TransferPlan, request: FinetuneRequest) -> None:
     """UserError if blocks that are not transferred would stay untrained."""
-    if transfer.thaw != "never" or transfer.layers < 0:
-        return
     blocks = len(request.base_model.trunk.layer_groups()) - 1
-    if transfer.layers < blocks:
-        raise UserError(
-            f"layers {transfer.layers} of {blocks}: the other blocks would be random, and with transfer.thaw=never "
-            "they would stay so; leave it out, or give --set transfer.thaw=all"
-        )
+    refuse_if(
+        transfer.thaw == "never" and 0 <= transfer.layers < blocks,
+        f"layers {transfer.layers} of {blocks}: the other blocks would be random, and with transfer.thaw=never "
+        "they would stay so; leave it out, or give --set transfer.thaw=all",
+    )
 
 
 def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) -> TransferPlan:
@@ -264,20 +262,20 @@ def _possible(transfer: TransferPlan, request: FinetuneRequest, family: Family) 
     user asked for it, and dropped if a size or a named plan did."""
     system = request.base_model.system
     if not _foretells(system) and transfer.lm_weight:
-        if request.asks_for_lm:
-            raise UserError(
-                f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so it has no "
-                "language-model loss to add; leave it out, or give 0"
-            )
+        refuse_if(
+            request.asks_for_lm,
+            f"lm_weight {transfer.lm_weight:g}: {system.name} sees both sides of a token, so it has no "
+            "language-model loss to add; leave it out, or give 0",
+        )
         transfer = dataclasses.replace(transfer, lm_weight=0.0)
     # A head that reads every token's state pools nothing; a task model pools by itself.
     pooling = "extract" if transfer.pooling == "concat" else transfer.pooling
     if transfer.model == "recurrent":
-        if transfer.lm_weight and request.asks_for_lm:
-            raise UserError(
-                f"lm_weight {transfer.lm_weight:g}: the task model (transfer.model=recurrent) has no language-model "
-                "loss beside it; leave it out, or give --plan gpt"
-            )
+        refuse_if(
+            transfer.lm_weight and request.asks_for_lm,
+            f"lm_weight {transfer.lm_weight:g}: the task model (transfer.model=recurrent) has no language-model "
+            "loss beside it; leave it out, or give --plan gpt",
+        )
         return dataclasses.replace(transfer, lm_weight=0.0, head="random", pooling=pooling)
     return transfer if family.fits_head else dataclasses.replace(transfer, head="random", pooling=pooling)
 
@@ -377,16 +375,18 @@ def rows_fingerprint(rows: Sequence[Any], family: Family) -> str:
 
 def _check_same_data(old: FinetuneConfig, new: FinetuneConfig, where: Path) -> None:
     """UserError when resuming with other rows or another vocabulary."""
-    if old.task.unlabelled != new.task.unlabelled:
-        raise UserError(
-            f"{where}: --unlabelled, --also or --vectors differ from those it was started with; give the same ones, or "
-            "start a new run"
-        )
-    if old.run.tokenizer != new.run.tokenizer:
-        raise UserError(f"{where}: started with another tokenizer; name the same RUN and rows, or start a new run")
+    refuse_if(
+        old.task.unlabelled != new.task.unlabelled,
+        f"{where}: --unlabelled, --also or --vectors differ from those it was started with; give the same ones, or "
+        "start a new run",
+    )
+    refuse_if(
+        old.run.tokenizer != new.run.tokenizer,
+        f"{where}: started with another tokenizer; name the same RUN and rows, or start a new run",
+    )
     # Another seed holds out other rows; it is refused by name, later.
-    if old.task.rows and old.task.rows != new.task.rows and old.run.seed == new.run.seed:
-        raise UserError(
-            f"{where}: the rows differ from those it was started with; give the same files, --valid and --hold-out, or "
-            "start a new run"
-        )
+    refuse_if(
+        old.task.rows and old.task.rows != new.task.rows and old.run.seed == new.run.seed,
+        f"{where}: the rows differ from those it was started with; give the same files, --valid and --hold-out, or "
+        "start a new run",
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Stock
 from foretext.runs.commit import RunWriter
@@ -62,10 +62,10 @@ def _transfer(source: Trunk, target: Trunk, layers: int) -> None:
     special tokens stay as drawn."""
     groups = source.layer_groups()
     blocks = len(groups) - 1
-    if layers > blocks or layers < -1:
-        raise UserError(
-            f"layers must be between 0 and {blocks}, the number of blocks of the pre-trained model, not {layers}"
-        )
+    refuse_if(
+        layers > blocks or layers < -1,
+        f"layers must be between 0 and {blocks}, the number of blocks of the pre-trained model, not {layers}",
+    )
     names = {name for group in groups[: (blocks if layers == -1 else layers) + 1] for name in group}
     _copy(source, target, names | _fixed(source))
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.plan import STATES, TUNED, ViewsConfig
 from foretext.runs.commit import RunWriter
 from foretext.runs.machine import using_threads
@@ -31,10 +31,10 @@ from foretext.runs.run_config import POSITION, Position
 from foretext.runs.views import units_for, view_files, view_scores, view_task_of
 from foretext.tasks.family import TaskConfig, family_of, silent
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.views.base import Fold
+from foretext.tasks.views.base import FittedHead, Fold
 from foretext.tasks.views.baselines import Baseline
 from foretext.tasks.views.self_training import MOST_TEXTS, Gain
-from foretext.tasks.views.viewed import FittedHead, Learning
+from foretext.tasks.views.viewed import Learning
 from foretext.train.finetuning.finetune_knowledge import knowledge_of
 from foretext.train.finetuning.finetune_request import FinetuneRequest
 
@@ -68,31 +68,25 @@ class ViewsFitting:
         assert views is not None
         return views
 
-    def finish(self, valid: Sequence[Any], writer: RunWriter | None) -> ViewsResult:
+    def finish(self, valid: Sequence[Any], writer: RunWriter | None, trunk_follows: bool = False) -> ViewsResult:
         """Fits, scores, compares with the baselines, and writes the run in one commit. `valid`: the user's validation
-        rows; nothing is learned from them."""
+        rows; nothing is learned from them. `trunk_follows`: the head also reads a trunk that will be fine-tuned on all
+        rows, so the run is not finished."""
         since, model = time.perf_counter(), self.model
         fitted, result = self._result(valid)
-        if writer is not None:
+        if writer is None:
+            return result
+        # The views may have been chosen since the configuration was written.
+        files = {"config.toml": model.config.text().encode(), **view_files(fitted.head, _facts(fitted, result))}
+        if not trunk_follows:
             position = Position(seconds=time.perf_counter() - since, finished=True)
-            writer.commit(
-                {
-                    "config.toml": model.config.text().encode(),
-                    "tokenizer.json": model.tokenizer.to_json().encode(),
-                    **({"model.safetensors": model_tensors(model)} if self.views.reads_trunk else {}),
-                    POSITION: json.dumps(dataclasses.asdict(position)).encode(),
-                    **view_files(fitted.head, _facts(fitted, result)),
-                }
-            )
+            files |= {
+                "tokenizer.json": model.tokenizer.to_json().encode(),
+                **({"model.safetensors": model_tensors(model)} if self.views.reads_trunk else {}),
+                POSITION: json.dumps(dataclasses.asdict(position)).encode(),
+            }
             model.run = writer.run
-        return result
-
-    def before_trunk(self, writer: RunWriter | None) -> ViewsResult:
-        """The same for a head that also reads a trunk that will be fine-tuned on all rows."""
-        fitted, result = self._result(())
-        if writer is not None:
-            config = self.model.config.text().encode()  # the views may have been chosen since it was written
-            writer.commit({"config.toml": config, **view_files(fitted.head, _facts(fitted, result))})
+        writer.commit(files)
         return result
 
     def _result(self, valid: Sequence[Any]) -> tuple[FittedHead, ViewsResult]:
@@ -222,8 +216,7 @@ def _facts(fitted: FittedHead, result: ViewsResult) -> dict[str, Any]:
 def folds_for(rows: Sequence[Any], config: TaskConfig, seed: int) -> list[Fold]:
     """Folds of the rows; UserError if they cannot be split."""
     folds = family_of(config.kind).view_task().folds(rows, config, FOLDS, seed)
-    if not folds:
-        raise UserError("all rows are copies of one row and cannot be split into folds; leave tuned out of --views")
+    refuse_if(not folds, "all rows are copies of one row and cannot be split into folds; leave tuned out of --views")
     return folds
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from foretext.config import Setting, setting_of
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted, UserError, refuse_if
 from foretext.plan import VIEWS_ALONE, ViewsConfig
 from foretext.runs.directory import RunDirectory
 from foretext.runs.model import SavedModel, load_model
@@ -26,7 +26,7 @@ from foretext.systems import word_system
 from foretext.tasks.family import Family
 from foretext.tasks.labelled import Split
 from foretext.text.corpus.readers import ReadOptions, ReadReport, find_files, read_documents
-from foretext.train.finetuning.finetune_knowledge import with_own_text
+from foretext.train.finetuning.finetune_knowledge import has_topics, with_own_text
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest, asked_of_trunk
 from foretext.train.finetuning.finetune_settings import resolve
 from foretext.train.pretraining.pretrain import LEAST_TEXT, MINUTES, pretrain, text_length
@@ -40,24 +40,27 @@ _LEARNS = ("model", "tokenizer", "objective", "data")  # sections of --set about
 def check_views_alone(request: FinetuneRequest, family: Family, split: Split[Any]) -> None:
     """UserError for impossible requests, before anything is learned."""
     system = f"--system {VIEWS_ALONE}"
-    if not family.views_alone:
-        raise UserError(
-            f"{system} is for tasks with one label per row and for answers, not for {request.kind}; name a pre-trained "
-            "run instead"
-        )
+    refuse_if(
+        not family.views_alone,
+        f"{system} is for tasks with one label per row and for answers, not for {request.kind}; name a pre-trained "
+        "run instead",
+    )
     if options := asked_of_trunk(request):
         raise UserError(f"{options[0]} is about training a trunk, but {system} has none; leave it out")
-    if request.views == ():
-        raise UserError(f"--views none: {system} has nothing else to train; leave one of them out")
+    refuse_if(request.views == (), f"--views none: {system} has nothing else to train; leave one of them out")
     for name in request.views or ():
-        if ViewsConfig((name,)).reads_trunk:
-            raise UserError(f"--views {name}: {system} has no trunk; name a pre-trained run instead of {system}")
+        refuse_if(
+            ViewsConfig((name,)).reads_trunk,
+            f"--views {name}: {system} has no trunk; name a pre-trained run instead of {system}",
+        )
     assert isinstance(request.base, Base)
     stub = fresh_model(word_system().name, request.base.size or "tiny", ["a b"] * 9)
     tried = dataclasses.replace(request, base=stub, views=("ngrams",), sets=_parted(request)[1])
     resolve(tried, family, split, None, lambda change: None)
-    if request.out is not None and not request.resume and _learning(request.out).has(POSITION):
-        raise UserError(f"{request.out} already holds a run; continue it with --resume, or choose another --out")
+    refuse_if(
+        request.out is not None and not request.resume and _learning(request.out).has(POSITION),
+        f"{request.out} already holds a run; continue it with --resume, or choose another --out",
+    )
 
 
 def _parted(request: FinetuneRequest) -> tuple[tuple[Setting, ...], tuple[Setting, ...]]:
@@ -98,7 +101,10 @@ def with_views_learned(
             if base.text:  # otherwise the text is that of the rows
                 request = with_own_text(request, [model], reporter.note)
         views = request.views
-        _check_topics(model, views)
+        refuse_if(
+            "lsa" in (views or ()) and not has_topics(model),
+            "--views lsa: too few words of the text occur in at least ten documents; give more text, or leave lsa out",
+        )
     else:
         sizes = [given for given in shape if given.names[0] in ("model", "tokenizer")]
         model, views = fresh_model(word_system().name, base.size or "tiny", texts, request.seed, sizes), ("ngrams",)
@@ -116,8 +122,7 @@ def _enough(request: FinetuneRequest, base: Base, texts: Sequence[str], reporter
     more = "--text adds more"
     too_few = f"{length:,} characters of text are too few to learn word vectors and topics ({LEAST_TEXT:,} are needed)"
     for name in request.views or ():
-        if name != "ngrams":
-            raise UserError(f"--views {name}: {too_few}; {more}, or leave {name} out")
+        refuse_if(name != "ngrams", f"--views {name}: {too_few}; {more}, or leave {name} out")
     reporter.note(f"{too_few}: using n-grams alone; {more}")
     return False
 
@@ -177,22 +182,13 @@ def _written(texts: Sequence[str], file: Path, request: FinetuneRequest, goes_on
     return given.replace(file)
 
 
-def _check_topics(model: SavedModel, views: Sequence[str] | None) -> None:
-    assert model.objective is not None
-    known = model.objective.knowledge(model.trunk, model.tokenizer)
-    if "lsa" in (views or ()) and (known is None or known.lsa is None):
-        raise UserError(
-            "--views lsa: too few words of the text occur in at least ten documents; give more text, or leave lsa out"
-        )
-
-
 def as_begun(request: FinetuneRequest, run: RunDirectory) -> FinetuneRequest:
     """The request with the model that a finished run began with."""
     model = load_model(run.path)
-    if not model.system.learns_words:
-        raise UserError(
-            f"{run.path}: started with {model.system.name}, not with --system {VIEWS_ALONE}; choose a new --out"
-        )
+    refuse_if(
+        not model.system.learns_words,
+        f"{run.path}: started with {model.system.name}, not with --system {VIEWS_ALONE}; choose a new --out",
+    )
     info = dataclasses.replace(model.info, kind="pretrain")
     start = dataclasses.replace(model, run=None, config=ModelSections(info, model.model_config), task=None, views=None)
     return dataclasses.replace(request, base=start, sets=_parted(request)[1])

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from complaints import refused
 
-from foretext.evaluate.evaluation_options import Concern, EvaluatedOn, EvaluationOptions
-from foretext.evaluate.prompt_request import (
+from foretext.evaluate.options import (
     CHOSEN,
     TASKS,
+    Concern,
+    EvaluatedOn,
+    EvaluationOptions,
     PromptRequest,
     check_options,
     kind_of_rows,

@@ -23,11 +23,10 @@ from foretext.tasks.views.answers.answer_views import (
     question_units,
     sentence_ids,
 )
-from foretext.tasks.views.answers.spans import SpanReader, Spans, expected_f1, fit_spans, longest_of
-from foretext.tasks.views.base import Block, Lookup, View
+from foretext.tasks.views.answers.viewed_questions import SpanReader, Spans, expected_f1, fit_spans, longest_of
+from foretext.tasks.views.base import Block, Lengths, Lookup, View, ViewHead, read_blocks
 from foretext.tasks.views.explain import answer_reasons
 from foretext.tasks.views.field import Problem
-from foretext.tasks.views.head import Lengths, ViewHead, read_blocks
 
 WORDS = (3, 1, 5)
 LONGEST = 3

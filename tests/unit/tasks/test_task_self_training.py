@@ -11,14 +11,13 @@ from scipy.sparse import csr_matrix
 from sklearn.linear_model import LogisticRegression
 
 from foretext.tasks.views import self_training
-from foretext.tasks.views.base import Units, units_of
-from foretext.tasks.views.head import ViewHead
-from foretext.tasks.views.rows.linear import Fitted, Labels, fit_views
+from foretext.tasks.views.base import Units, ViewHead, units_of
+from foretext.tasks.views.rows.linear import Chosen, Fitted, Labels, fit_views
 from foretext.tasks.views.rows.ngrams import NGrams
-from foretext.tasks.views.rows.relevance import Chosen
-from foretext.tasks.views.rows.taught import STRENGTH, Taught
 from foretext.tasks.views.self_training import (
+    STRENGTH,
     SelfTraining,
+    Taught,
     aligned,
     drawn_texts,
     gain_of,
@@ -183,7 +182,7 @@ def test_what_is_kept_does_not_raise_the_loss() -> None:
 
 def _fitted(outputs: np.ndarray) -> Fitted:
     head = ViewHead([], {}, np.zeros(3), "classification", {})
-    return Fitted(head, Chosen(1.0, outputs, {}), np.arange(len(outputs)), {}, 1.0)
+    return Fitted(head, Chosen(1.0, {}, outputs), np.arange(len(outputs)), {}, 1.0)
 
 
 def test_a_fold_is_scored_without_its_labels() -> None:

@@ -9,12 +9,9 @@ import torch
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
-from foretext.tasks.views.base import Units, lines_of, text_tensor, units_of
-from foretext.tasks.views.head import read_blocks
-from foretext.tasks.views.rows.linear import Labels, fit_views
-from foretext.tasks.views.rows.ngrams import NGrams, terms_of
-from foretext.tasks.views.rows.overlap import Numbers, Overlap
-from foretext.tasks.views.rows.relevance import LEAST_NOISE, gram, relevances, scale_factors
+from foretext.tasks.views.base import Units, lines_of, read_blocks, text_tensor, units_of
+from foretext.tasks.views.rows.linear import LEAST_NOISE, Labels, fit_views, gram, relevances, scale_factors
+from foretext.tasks.views.rows.ngrams import NGrams, Numbers, Overlap, terms_of
 from foretext.tasks.views.rows.text_knowledge import LatentSemantics, States, Vectors
 from foretext.text.words.latent_semantics import Lsa
 
@@ -61,7 +58,7 @@ def test_ngrams_are_those_of_scikit_learn() -> None:
     expected = vectorizer.fit_transform(units.side(0))
     view = NGrams.learned(units)
     words = view.read(units)["words"]
-    order = [view.columns[term] for term in vectorizer.get_feature_names_out()]
+    order = [view.terms[term] for term in vectorizer.get_feature_names_out()]
     assert np.allclose(words.toarray()[:, order], expected.toarray(), atol=1e-6)
     unseen = units_of([("good battery nobody knows",)], "classification", True)
     later = vectorizer.transform(unseen.side(0)).toarray()

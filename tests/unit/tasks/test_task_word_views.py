@@ -13,11 +13,10 @@ from tolerance import close, doubles, terms_of
 
 from foretext.nn.task_models.crf import Allowed, Chain, LinearChainCrf, Sentences, iob2_allowed
 from foretext.tasks.heads.token_tasks import ChainTagger
-from foretext.tasks.views.base import Block, Lookup, Units, View, word_units
+from foretext.tasks.views.base import Block, Lookup, Units, View, ViewHead, read_blocks, word_units
 from foretext.tasks.views.explain import word_reasons
 from foretext.tasks.views.field import Problem
-from foretext.tasks.views.head import ViewHead, read_blocks
-from foretext.tasks.views.words.chain import Paths, Tags, fit_chain, tagger
+from foretext.tasks.views.words.viewed_sentences import Paths, Tags, fit_chain, tagger
 from foretext.tasks.views.words.word_views import VECTORS, WordNGrams, WordStates, WordVectors, near_terms, shape_of
 
 LABELS = ("B-X", "I-X", "O")
@@ -238,7 +237,7 @@ def test_neighbours_are_those_of_the_sentence() -> None:
     units = word_units(SENTENCES * 2)  # what is near has to be there twice
     view = WordNGrams.learned(units)
     near = {name: dense(block) for name, block in view.read(units).items() if name != "own"}
-    columns = view.near.columns
+    columns = view.near
     assert near["before"][1, columns["w the"]] == 1 and near["after"][0, columns["w cat"]] == 1
     assert near["before 2"][2, columns["w the"]] == 1 and near["after 2"][0, columns["w sat"]] == 1
     yes = len(SENTENCES[0])

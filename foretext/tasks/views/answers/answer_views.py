@@ -18,14 +18,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import lru_cache
 from typing import Self
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.signal import lfilter
 
-from foretext.tasks.views.base import Block, Tensors, Units, lines_of, scaled, text_tensor, unit_rows, word_units
+from foretext.tasks.views.base import Block, Tensors, Terms, Units, lines_of, scaled, text_tensor, unit_rows, word_units
 from foretext.tasks.views.words.word_views import WordNGrams, grouped, shape_of
 from foretext.text.words.splitting import split_with_places, split_words
 
@@ -79,7 +79,7 @@ class AnswerNGrams:
         """`counts`: how many of the `sentences` have a word. `asked`: words and pairs of words of questions."""
         self.words, self.counts, self.sentences = words, dict(counts), sentences
         self.asked = Asked(asked)
-        self.kinds = {kind: column for column, kind in enumerate(kinds)}
+        self.kinds = Terms(kinds)
         self.common = frozenset(common)
 
     @classmethod
@@ -95,7 +95,7 @@ class AnswerNGrams:
             sentences += int(ids[-1]) + 1
         common = [word for word, _ in Counter(word for words in low for word in words).most_common(COMMON)]
         kinds = Counter(kind_of(word, common) for words in passages for word in words)
-        ngrams, terms = WordNGrams.learned(word_units(passages)), Asked.learned(rows).terms
+        ngrams, terms = WordNGrams.learned(word_units(passages)), Asked.learned(rows)
         return cls(ngrams, counts, sentences, [*terms], [kind for kind, _ in kinds.most_common(KINDS)], common)
 
     def read(self, units: Units) -> dict[str, Block]:
@@ -116,7 +116,7 @@ class AnswerNGrams:
         distinct = list(dict.fromkeys(content)) or [""]
         weights = np.array([self._rarity(word) for word in distinct])
         exact = np.array([[float(word == other) for other in distinct] for word in low])
-        like = np.array([[self._likeness(word, other) for other in distinct] for word in low])
+        like = np.array([[likeness(word, other) for other in distinct] for word in low])
         ids = sentence_ids(low)
         numbers = [column for table in (exact, like) for column in _of_table(table * weights, weights, ids)]
         pairs = set(itertools.pairwise(content))
@@ -129,19 +129,10 @@ class AnswerNGrams:
     def _rarity(self, word: str) -> float:
         return math.log((self.sentences + 1) / (self.counts.get(word, 0) + 0.5))
 
-    @cached_property
-    def _known(self) -> dict[tuple[str, str], float]:
-        return {}
-
-    def _likeness(self, a: str, b: str) -> float:
-        if (a, b) not in self._known:
-            self._known[a, b] = likeness(a, b)
-        return self._known[a, b]
-
     # -- files ---------------------------------------------------------------------------------------------------------
 
     def tensors(self) -> Tensors:
-        lists = {"words": self.counts, "asked": self.asked.terms, "kinds": self.kinds, "common": sorted(self.common)}
+        lists = {"words": self.counts, "asked": self.asked, "kinds": self.kinds, "common": sorted(self.common)}
         tensors = {name: text_tensor(list(lines)) for name, lines in lists.items()}
         tensors |= {"counts": np.array([*self.counts.values(), self.sentences], dtype=np.int64)}
         return tensors | {f"word.{name}": tensor for name, tensor in self.words.tensors().items()}
@@ -159,7 +150,7 @@ class AnswerVectors:
 
     def __init__(self, words: Sequence[str], groups: np.ndarray, asked: Sequence[str]) -> None:
         """`groups`: [words]."""
-        self.words = {word: place for place, word in enumerate(words)}
+        self.words = Terms(words)
         self.groups, self.asked = groups, Asked(asked)
         assert len(self.words) == len(groups)
 
@@ -167,22 +158,20 @@ class AnswerVectors:
     def learned(cls, units: Units, words: Sequence[str], matrix: np.ndarray, seed: int = 0) -> Self:
         groups = grouped(unit_rows(matrix).astype(np.float32), seed, (GROUPS,))[:, 0]
         known = np.flatnonzero(groups >= 0)
-        return cls(
-            [words[place] for place in known.tolist()], groups[known], [*Asked.learned(list(_questions(units))).terms]
-        )
+        return cls([words[place] for place in known.tolist()], groups[known], [*Asked.learned(_questions(units))])
 
     def read(self, units: Units) -> dict[str, Block]:
         rows = list(_questions(units))
         known = np.append(self.groups, -1)  # the last entry is for words outside the passage
-        groups = (known[[self.words.get(word.lower(), -1) for word in passage]] for passage, _ in rows)
+        groups = (known[self.words.numbers(word.lower() for word in passage)] for passage, _ in rows)
         kinds = (np.where(of_words < 0, GROUPS, of_words) for of_words in groups)
         return {"asked": self.asked.crossed([question for _, question in rows], kinds, GROUPS + 1)}
 
     def tensors(self) -> Tensors:
         return {
-            "words": text_tensor(list(self.words)),
+            "words": self.words.tensor(),
             "groups": self.groups,
-            "asked": text_tensor(list(self.asked.terms)),
+            "asked": self.asked.tensor(),
         }
 
     @classmethod
@@ -190,11 +179,8 @@ class AnswerVectors:
         return cls(lines_of(tensors["words"]), tensors["groups"], lines_of(tensors["asked"]))
 
 
-class Asked:
+class Asked(Terms):
     """Words and pairs of words that occur in enough questions."""
-
-    def __init__(self, terms: Sequence[str]) -> None:
-        self.terms = {term: column for column, term in enumerate(terms)}
 
     @classmethod
     def learned(cls, rows: Iterable[tuple[list[str], list[str]]]) -> Self:
@@ -209,14 +195,14 @@ class Asked:
         for question, of_words in zip(questions, kinds, strict=True):
             around = np.concatenate([[count], of_words, [count]])
             places = np.stack([of_words, around[:-2] + count + 1, around[2:] + 2 * (count + 1)], axis=1)
-            terms = np.array([-1, *sorted(self.terms[term] for term in asked_terms(question) if term in self.terms)])
+            terms = np.array([-1, *sorted(self[term] for term in asked_terms(question) if term in self)])
             crossings = (terms[:, None] + 1) * width + places[:, None, :]
             columns.append(crossings.ravel())
             lengths += [crossings[0].size] * len(of_words)
         every = np.concatenate(columns)
         ends = np.concatenate([[0], np.cumsum(lengths)])
         values = np.full(len(every), ASKED, dtype=np.float32)
-        return sp.csr_matrix((values, every, ends), shape=(len(lengths), (len(self.terms) + 1) * width))
+        return sp.csr_matrix((values, every, ends), shape=(len(lengths), (len(self) + 1) * width))
 
 
 def asked_terms(question: Sequence[str]) -> set[str]:
@@ -252,6 +238,7 @@ def sentence_ids(words: Sequence[str]) -> np.ndarray:
     return np.cumsum([0, *ends[:-1]])
 
 
+@lru_cache(1 << 16)
 def likeness(a: str, b: str) -> float:
     """1 for the same word; for words with the same beginning, the share of it: `invaded`, `invade`."""
     if a == b:

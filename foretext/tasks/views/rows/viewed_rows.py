@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from foretext.plan import STATES, TUNED
-from foretext.tasks.family import TaskConfig, family_of, silent
+from foretext.tasks.family import Progress, TaskConfig, family_of, silent
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.files.rows import UNORDERED, Row
 from foretext.tasks.row_family import number_of
 from foretext.tasks.scores.metrics import Scores
-from foretext.tasks.views.base import Fold, Tensors, Units, View, deal, units_of
+from foretext.tasks.views.base import FittedHead, Fold, Tensors, Units, View, ViewHead, by_row, deal, units_of
 from foretext.tasks.views.baselines import Baseline, watched_baselines
 from foretext.tasks.views.explain import reasons
-from foretext.tasks.views.head import ViewHead, by_row
 from foretext.tasks.views.rows.linear import Fitted, Labels, fit_views
-from foretext.tasks.views.rows.ngrams import NGrams
-from foretext.tasks.views.rows.overlap import Overlap
-from foretext.tasks.views.rows.taught import Taught
-from foretext.tasks.views.rows.text_knowledge import LatentSemantics, States, Vectors
-from foretext.tasks.views.rows.tuned import Tuned
-from foretext.tasks.views.self_training import Gain, text_units, with_text
-from foretext.tasks.views.viewed import FittedHead, Learning, Progress, Reads, ViewTask, numbered
+from foretext.tasks.views.rows.ngrams import NGrams, Overlap
+from foretext.tasks.views.rows.text_knowledge import LatentSemantics, States, Tuned, Vectors
+from foretext.tasks.views.self_training import Gain, Taught, text_units, with_text
+from foretext.tasks.views.viewed import Learning, Reads, ViewTask, numbered, views_to_read
 
 if TYPE_CHECKING:
     from foretext.tasks.family import TaskHead
@@ -144,20 +140,19 @@ def _unit_texts(rows: Sequence[Row], kind: str) -> list[tuple[str, ...]]:
 
 
 def _learned(learning: Learning, units: Units) -> list[View]:
-    views: list[View] = []
-    if NGrams.name in learning.names:
-        views += [NGrams.learned(units), *([Overlap.learned(units)] if units.pairs else [])]
-    if LatentSemantics.name in learning.names:
-        assert learning.known.lsa is not None
-        views.append(LatentSemantics(learning.known.words, learning.known.lsa))
-    if Vectors.name in learning.names:
-        known = learning.known
-        views.append(Vectors.learned(units, known.words, known.matrix, known.counts))
-    if States.name in learning.names:
-        views.append(States.learned(units))
-    if Tuned.name in learning.names:
-        views.append(Tuned.learned(units))
-    return views
+    """For pairs, their overlap stands beside the n-grams."""
+    ways: dict[str, Callable[[], View]] = {
+        NGrams.name: lambda: NGrams.learned(units),
+        Overlap.name: lambda: Overlap.learned(units),
+        LatentSemantics.name: lambda: LatentSemantics.learned(learning.known),
+        Vectors.name: lambda: Vectors.learned(
+            units, learning.known.words, learning.known.matrix, learning.known.counts
+        ),
+        States.name: lambda: States.learned(units),
+        Tuned.name: lambda: Tuned.learned(units),
+    }
+    overlap = [Overlap.name] if units.pairs and NGrams.name in learning.names else []
+    return views_to_read(ways, [*learning.names, *overlap])
 
 
 def _for_rare_classes(config: TaskConfig, rows: Sequence[Row], fitted: Fitted, values: np.ndarray) -> Fitted:

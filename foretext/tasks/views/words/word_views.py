@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 import scipy.sparse as sp
 
-from foretext.tasks.views.base import Block, Lookup, Tensors, Units, lines_of, text_tensor, unit_rows
+from foretext.tasks.views.base import Block, Lookup, Tensors, Terms, Units, lines_of, text_tensor, unit_rows
 from foretext.text.words.splitting import split_words
 
 PLACES = {"own": 0, "before": -1, "after": 1, "before 2": -2, "after 2": 2}
@@ -78,51 +78,42 @@ def _joined(ids: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return distinct, which.reshape(-1)
 
 
-class _Terms:
-    """Terms as columns of a sparse matrix."""
-
-    def __init__(self, terms: Sequence[str]) -> None:
-        self.terms = list(terms)
-        self.columns = {term: column for column, term in enumerate(self.terms)}
-
-    @classmethod
-    def counted(cls, counts: Mapping[str, int], least: int = 1) -> Self:
-        kept = [term for term, count in counts.items() if count >= least]
-        return cls(sorted(kept, key=lambda term: (-counts[term], term))[:MOST_TERMS])
-
-    def matrix(self, rows: Iterable[Sequence[str]]) -> sp.csr_matrix:
-        indices: list[int] = []
-        ends = [0]
-        for terms in rows:
-            indices += sorted({self.columns[term] for term in terms if term in self.columns})
-            ends.append(len(indices))
-        values = np.ones(len(indices), dtype=np.float32)
-        return sp.csr_matrix((values, indices, ends), shape=(len(ends) - 1, len(self.terms)))
+def _matrix(columns: Terms, rows: Iterable[Sequence[str]]) -> sp.csr_matrix:
+    """A matrix with a 1 in each row at each of its terms."""
+    indices: list[int] = []
+    ends = [0]
+    for terms in rows:
+        indices += sorted({columns[term] for term in terms if term in columns})
+        ends.append(len(indices))
+    values = np.ones(len(indices), dtype=np.float32)
+    return sp.csr_matrix((values, indices, ends), shape=(len(ends) - 1, len(columns)))
 
 
 class _Combined:
     """Terms of adjacent words: for each set of offsets, one of the combinations there."""
 
     def __init__(
-        self, places: Sequence[tuple[int, ...]], names: Sequence[str], ids: Callable[[int], np.ndarray]
+        self, places: Sequence[tuple[int, ...]], names: Sequence[str], ids: np.ndarray, around: _Around
     ) -> None:
-        """`ids`: for each word, the number of the name of the word at an offset."""
+        """`ids`: for each key of `around`, the number of its name."""
         self.parts: list[tuple[list[str], np.ndarray]] = []
         for offsets in places:
-            combinations, which = _joined([ids(offset) for offset in offsets])
+            combinations, which = _joined([ids[around.at(offset)] for offset in offsets])
             title = ",".join(map(str, offsets))
             terms = [f"{title}:" + "\t".join(names[id] for id in together) for together in combinations.tolist()]
             self.parts.append((terms, which))
 
-    def counts(self) -> Counter[str]:
-        counts: Counter[str] = Counter()
-        for terms, which in self.parts:
-            counts.update(dict(zip(terms, np.bincount(which, minlength=len(terms)).tolist())))
-        return counts
-
-    def columns(self, terms: _Terms) -> list[np.ndarray]:
+    def columns(self, terms: Terms) -> list[np.ndarray]:
         """For each set of offsets the column of each word's term, −1 if there is none."""
-        return [np.array([terms.columns.get(term, -1) for term in part])[which] for part, which in self.parts]
+        return [terms.numbers(part)[which] for part, which in self.parts]
+
+
+def _frequent(several: Iterable[_Combined]) -> Terms:
+    """Their terms that occur often enough."""
+    counts: Counter[str] = Counter()
+    for terms, which in (part for combined in several for part in combined.parts):
+        counts.update(dict(zip(terms, np.bincount(which, minlength=len(terms)).tolist())))
+    return Terms.counted(counts, LEAST_PAIR, MOST_TERMS)
 
 
 def _of_columns(columns: Sequence[np.ndarray], width: int) -> sp.csr_matrix:
@@ -195,7 +186,7 @@ class WordNGrams:
         self, terms: Sequence[str], near: Sequence[str], pairs: Sequence[str], frequent: Sequence[str]
     ) -> None:
         """Terms of words, of neighbours and of adjacent words; and words that are their own class."""
-        self.terms, self.near, self.pairs = _Terms(terms), _Terms(near), _Terms(pairs)
+        self.terms, self.near, self.pairs = Terms(terms), Terms(near), Terms(pairs)
         self.frequent = frozenset(frequent)
 
     @classmethod
@@ -209,36 +200,33 @@ class WordNGrams:
         frequent = [word for word, count in words.items() if count >= FREQUENT]
         near = {BEGIN[1:]: LEAST_NEAR, END[1:]: LEAST_NEAR}
         near |= {term: counts[term] for form in around.keys[2:] for term in near_terms(form)}
-        view = cls(_Terms.counted(counts).terms, _Terms.counted(near, LEAST_NEAR).terms, (), frequent)
-        together: Counter[str] = Counter()
-        for combined in view._combined(around):
-            together.update(combined.counts())
-        view.pairs = _Terms.counted(together, LEAST_PAIR)
+        own, beside = Terms.counted(counts, most=MOST_TERMS), Terms.counted(near, LEAST_NEAR, MOST_TERMS)
+        view = cls([*own], [*beside], (), frequent)
+        view.pairs = _frequent(view._combined(around))
         return view
 
     def _combined(self, around: _Around) -> tuple[_Combined, _Combined]:
         """Adjacent words, and their classes."""
         words = [form[1:] if form in (BEGIN, END) else form.partition("\t")[2].lower() for form in around.keys]
         kinds = ["\t" + _kind(form, self.frequent) for form in around.keys]
-        word_ids, kind_ids = _merged(words), _merged(kinds)
         return (
-            _Combined(PAIRS, word_ids[0], lambda offset: word_ids[1][around.at(offset)]),
-            _Combined((*PAIRS, *TRIPLES), kind_ids[0], lambda offset: kind_ids[1][around.at(offset)]),
+            _Combined(PAIRS, *_merged(words), around),
+            _Combined((*PAIRS, *TRIPLES), *_merged(kinds), around),
         )
 
     def read(self, units: Units) -> dict[str, Block]:
         around = _Around(units, _form)
-        near = self.near.matrix(near_terms(form) for form in around.keys)
+        near = _matrix(self.near, map(near_terms, around.keys))
         blocks: dict[str, Block] = {name: Lookup(near, around.at(offset)) for name, offset in PLACES.items()}
-        blocks["own"] = Lookup(self.terms.matrix(form_terms(form) for form in around.keys), around.ids)
+        blocks["own"] = Lookup(_matrix(self.terms, map(form_terms, around.keys)), around.ids)
         columns = [column for combined in self._combined(around) for column in combined.columns(self.pairs)]
-        return blocks | {"pairs": _of_columns(columns, len(self.pairs.terms))}
+        return blocks | {"pairs": _of_columns(columns, len(self.pairs))}
 
     def tensors(self) -> Tensors:
         return {
-            "terms": text_tensor(self.terms.terms),
-            "near": text_tensor(self.near.terms),
-            "pairs": text_tensor(self.pairs.terms),
+            "terms": self.terms.tensor(),
+            "near": self.near.tensor(),
+            "pairs": self.pairs.tensor(),
             "frequent": text_tensor(sorted(self.frequent)),
         }
 
@@ -263,19 +251,14 @@ class WordVectors:
     def __init__(self, words: Sequence[str], matrix: np.ndarray, groups: np.ndarray, terms: Sequence[str]) -> None:
         """`matrix`: [words, width], rows of unit length. `groups`: [words, clusterings], −1 for a word without a
         vector. `terms`: of adjacent clusters."""
-        self.words, self.matrix, self.groups, self.terms = list(words), matrix, groups, _Terms(terms)
-        self.places = {word: place for place, word in enumerate(self.words)}
+        self.words, self.matrix, self.groups, self.terms = Terms(words), matrix, groups, Terms(terms)
         assert len(self.words) == len(matrix) == len(groups)
 
     @classmethod
     def learned(cls, units: Units, words: Sequence[str], matrix: np.ndarray, seed: int = 0) -> Self:
         unit = unit_rows(matrix).astype(np.float32)
         view = cls(words, unit, grouped(unit, seed), ())
-        around = _Around(units, _lower)
-        counts: Counter[str] = Counter()
-        for combined in view._combined(around):
-            counts.update(combined.counts())
-        view.terms = _Terms.counted(counts, LEAST_PAIR)
+        view.terms = _frequent(view._combined(_Around(units, _lower)))
         return view
 
     def read(self, units: Units) -> dict[str, Block]:
@@ -288,14 +271,14 @@ class WordVectors:
         table = VECTORS * unit_rows(means)
         blocks: dict[str, Block] = {name: Lookup(table, around.at(offset)) for name, offset in PLACES.items()}
         columns = [column for combined in self._combined(around) for column in combined.columns(self.terms)]
-        return blocks | {"clusters": _of_columns(columns, len(self.terms.terms))}
+        return blocks | {"clusters": _of_columns(columns, len(self.terms))}
 
     def _known(self, key: str) -> list[int]:
         """The word, or its parts, that have a vector."""
         if key in (BEGIN, END):
             return []
-        parts = [key] if key in self.places else split_words(key)
-        return [self.places[part] for part in parts if part in self.places and self.groups[self.places[part], 0] >= 0]
+        parts = [key] if key in self.words else split_words(key)
+        return [self.words[part] for part in parts if part in self.words and self.groups[self.words[part], 0] >= 0]
 
     def _combined(self, around: _Around) -> list[_Combined]:
         """For each clustering, the clusters of the word and of its neighbours, alone and side by side. A word of
@@ -307,9 +290,8 @@ class WordVectors:
             names.append(self.groups[known[-1]].tolist() if known else [unknown] * self.kinds)
         combined = []
         for kind in range(self.kinds):
-            distinct, ids = _merged([f"{kind} {of_key[kind]}" for of_key in names])
             places = [(place,) for place in PLACES.values()] + [*PAIRS, *TRIPLES]
-            combined.append(_Combined(places, distinct, _at(around, ids)))
+            combined.append(_Combined(places, *_merged([f"{kind} {of_key[kind]}" for of_key in names]), around))
         return combined
 
     @property
@@ -317,7 +299,7 @@ class WordVectors:
         return int(self.groups.shape[1])
 
     def tensors(self) -> Tensors:
-        words, terms = text_tensor(self.words), text_tensor(self.terms.terms)
+        words, terms = self.words.tensor(), self.terms.tensor()
         return {"words": words, "matrix": self.matrix, "groups": self.groups, "terms": terms}
 
     @classmethod
@@ -328,10 +310,6 @@ class WordVectors:
 
 def _lower(word: str, first: bool) -> str:
     return word.translate(_LINE_BREAKS).lower()
-
-
-def _at(around: _Around, ids: np.ndarray) -> Callable[[int], np.ndarray]:
-    return lambda offset: ids[around.at(offset)]
 
 
 def grouped(matrix: np.ndarray, seed: int, groups: Sequence[int] = GROUPS) -> np.ndarray:
