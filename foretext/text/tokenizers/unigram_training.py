@@ -56,7 +56,7 @@ def learn_unigram(words: Mapping[str, int], size: int, tell: Tell) -> list[tuple
 
         def train() -> None:
             sentencepiece.SentencePieceTrainer.train(
-                input=str(text),
+                input=[str(text)],  # a name by itself would be cut at commas
                 input_format="tsv",
                 seed_sentencepieces_file=str(first) if seeds else "",
                 model_writer=model,
