@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -53,14 +53,6 @@ TIMES = 4.5  # estimated time as a multiple of one side's: four folds, and then 
 NARROW = ("model.width=128", "model.heads=2", "tokenizer.size=4000")
 
 
-class Progress(TypedDict):
-    """progress.json. Names of scores are "TASK SIDE SEED"; seconds are the longest fine-tuning of each task."""
-
-    plan: str
-    scores: dict[str, float]
-    seconds: dict[str, float]
-
-
 @dataclass
 class Demo:
     """One run of the demonstration in `folder`; the defaults are the promise of 15 minutes on 2 cores."""
@@ -83,7 +75,8 @@ class Demo:
         self.pretrain_minutes = self.minutes * self.pretrain_share
         self.began = self.now()
         self.notes: list[str] = []
-        self.progress = Progress(plan="", scores={}, seconds={})
+        # progress.json. Names of scores are "TASK SIDE SEED"; seconds are the longest fine-tuning of each task.
+        self.progress: dict[str, Any] = {}
 
     def run(self) -> list[TaskResult]:
         """Everything, from the corpus to report.html. A signal keeps the progress, and the next run resumes."""
@@ -139,7 +132,7 @@ class Demo:
             self.progress = json.loads((self.folder / "progress.json").read_bytes())
         if self.progress.get("plan") != plan:
             shutil.rmtree(self.base, ignore_errors=True)
-            self.progress = Progress(plan=plan, scores={}, seconds={})
+            self.progress = {"plan": plan, "scores": {}, "seconds": {}}
             self._write_progress()
 
     def _write_progress(self) -> None:
@@ -159,8 +152,8 @@ class Demo:
             yield
 
     def _label(self, title: str) -> Text:
-        seconds = max(0, round(self._left()))
-        return Text(f"[{seconds // 60}:{seconds % 60:02d} left] {title}")
+        minutes, seconds = divmod(max(0, round(self._left())), 60)
+        return Text(f"[{minutes}:{seconds:02d} left] {title}")
 
     def _left(self) -> float:
         return self.began + 60 * self.minutes - self.now()
@@ -215,30 +208,27 @@ class Demo:
 
     def _finetune_all(self, data: DemoData) -> None:
         """Both sides of every task for each seed that there is time for; after the first seed the default way."""
-        seconds, numbers = self.progress["seconds"], itertools.count(1)
+        scores, seconds, numbers = self.progress["scores"], self.progress["seconds"], itertools.count(1)
         total = len(TASKS) * (len(SIDES) * len(self.seeds) + 1)
         for place, seed in enumerate(self.seeds):
             jobs = [(task, side) for task in TASKS for side in SIDES] + [(task, DEFAULT) for task in TASKS if not place]
-            missing = any(_name(task, side, seed) not in self.progress["scores"] for task, side in jobs)
+            missing = any(_name(task, side, seed) not in scores for task, side in jobs)
             if place and missing and self._left() <= 2 * sum(seconds.values()):
                 self._note(f"There was no time for seed {seed}: the results are over {place}.")
                 return
             for (task, side), number in zip(jobs, numbers):
-                if _name(task, side, seed) in self.progress["scores"]:
+                if _name(task, side, seed) in scores:
                     continue
                 if side == DEFAULT and self._left() <= TIMES * seconds[task]:
                     self._note(f"There was no time for {task} with word vectors.")
                     continue
                 way = "with word vectors too" if side == DEFAULT else f"{side} pre-training"
                 with self._stage(f"fine-tuning {number}/{total}: {task}, {way}, seed {seed}"):
-                    self._finetune(data, task, side, seed)
-
-    def _finetune(self, data: DemoData, task: str, side: str, seed: int) -> None:
-        seconds, began = self.progress["seconds"], self.now()
-        self.progress["scores"][_name(task, side, seed)] = self.finetune(data, task, side, seed)
-        if side != DEFAULT:
-            seconds[task] = max(seconds.get(task, 0.0), self.now() - began)
-        self._write_progress()
+                    began = self.now()
+                    scores[_name(task, side, seed)] = self.finetune(data, task, side, seed)
+                    if side != DEFAULT:
+                        seconds[task] = max(seconds.get(task, 0.0), self.now() - began)
+                    self._write_progress()
 
     def _result(self, data: DemoData, task: str) -> TaskResult:
         scores = self.progress["scores"]

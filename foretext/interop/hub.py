@@ -1,5 +1,5 @@
-"""Weights to and from Hugging Face folders, for every system with a table of names (`hub_tables.py`), and
-config.json to and from our [model].
+"""Weights to and from Hugging Face folders, for every system with a table of names (`TABLES`), and config.json to and
+from our [model].
 
 Besides the trunk's, our names include those of the pre-training objective's head, which begin with `task.` as in a run.
 Parts that a folder may lack (`HubNames.absent`) are drawn anew, and import says so.
@@ -22,8 +22,9 @@ from torch.overrides import TorchFunctionMode
 
 from foretext.config import Json, Toml
 from foretext.errors import UserError, refuse_if
+from foretext.interop.hub_decoders import GPT, GPT2, LLAMA, QWEN3
+from foretext.interop.hub_encoders import ALBERT, BERT, ROBERTA, XLNET
 from foretext.interop.hub_names import HEAD, HubNames, sizes
-from foretext.interop.hub_tables import TABLES, WRITTEN_AS
 from foretext.interop.hub_tensors import (
     FolderTensors,
     by_their_names,
@@ -42,7 +43,19 @@ from foretext.systems.base import ObjectiveParts, System, TrunkParts
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.base import Tokenizer
 
+# system → its table, for import and export; a system without one cannot be exchanged yet
+TABLES: dict[str, HubNames] = {
+    "gpt": GPT,
+    "gpt2": GPT2,
+    "bert": BERT,
+    "roberta": ROBERTA,
+    "albert": ALBERT,
+    "xlnet": XLNET,
+}
+# system → tables for export only; the first that fits a run is used
+WRITTEN_AS: dict[str, tuple[HubNames, ...]] = {"modern": (QWEN3, LLAMA)}
 _POSITIONS = "positions.weight"
+_MOST_NUMBER = 1e15
 _DRAWS = (Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_)
 
 
@@ -238,13 +251,7 @@ def _write_folder(out: Path, files: dict[str, bytes], tensors: dict[str, Tensor]
         raise UserError(f"{out}: cannot be written ({error.strerror or error}); nothing was left behind") from None
 
 
-# -- config.json and our [model] ---------------------------------------------------------------------------------------
-
-
-MOST_NUMBER = 1e15
-
-
-# -- in ----------------------------------------------------------------------------------------------------------------
+# -- config.json to our [model] ----------------------------------------------------------------------------------------
 
 
 def model_of(config: Json, system: System, names: HubNames, where: Path) -> ModelConfig:
@@ -336,14 +343,14 @@ def _padding(config: Json, names: HubNames, where: Path) -> int:
 def _number(value: Any, key: str, wanted: type, where: Path) -> Any:
     """A number of the expected type; other JSON values are refused."""
     refuse_if(
-        isinstance(value, bool) or not isinstance(value, int | float) or not -MOST_NUMBER < value < MOST_NUMBER,
+        isinstance(value, bool) or not isinstance(value, int | float) or not -_MOST_NUMBER < value < _MOST_NUMBER,
         f"{where}: {key} must be a number, not {str(value)[:40]}; get the file again",
     )
     refuse_if(wanted(value) != value, f"{where}: {key} must be a whole number, not {value!r}; get the file again")
     return wanted(value)
 
 
-# -- out ---------------------------------------------------------------------------------------------------------------
+# -- our [model] to config.json ----------------------------------------------------------------------------------------
 
 
 def table_for(model: SavedModel) -> HubNames:

@@ -3,53 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from foretext.interop.hub_names import HubHead, HubNames, Theirs, both
 
 # -- OpenAI's ----------------------------------------------------------------------------------------------------------
 
-# GPT and GPT-2 come from the same authors: their names within a block agree.
-OPENAI_BLOCK = both(
-    {
-        "attention.qkv": "attn.c_attn",
-        "attention.out": "attn.c_proj",
-        "norm1": "ln_1",
-        "norm2": "ln_2",
-        "up": "mlp.c_fc",
-        "down": "mlp.c_proj",
-    }
-)
-OPENAI_TRANSPOSED = frozenset(f"{name}.weight" for name in ("attention.qkv", "attention.out", "up", "down"))
-OPENAI_SHAPE = {
-    "vocabulary": "vocab_size",
-    "layers": "n_layer",
-    "width": "n_embd",
-    "heads": "n_head",
-    "context": "n_positions",
-    "epsilon": "layer_norm_epsilon",
-    "init_std": "initializer_range",
-}
-OPENAI_DEFAULTS = {"layer_norm_epsilon": 1e-5, "initializer_range": 0.02}
-OPENAI_DROPOUTS = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
-OPENAI_FIXED = (  # theirs is GPT's block
-    "norm",
-    "norm_kind",
-    "activation",
-    "gated",
-    "inner",
-    "bias",
-    "positions",
-    "query_key_norm",
-    "values",
-    "embedding_norm",
-    "embedding_skips",
-    "soft_cap",
-    "untied",
-)
 OPENAI_IDS = {"bos_token_id": "end", "eos_token_id": "end"}
 
 
-def openai_heads(classifier: str, chooser: str) -> dict[str, HubHead]:
+def _openai_heads(classifier: str, chooser: str) -> dict[str, HubHead]:
     """Their head for labels is a matrix without a bias."""
     labels = HubHead(classifier, {"head.weight": "score.weight"}, "extract", "the last one alone")
     choice = HubHead(
@@ -71,44 +34,62 @@ def openai_heads(classifier: str, chooser: str) -> dict[str, HubHead]:
 GPT = HubNames(
     model_type="openai-gpt",
     language_model="OpenAIGPTLMHeadModel",
-    heads=openai_heads("OpenAIGPTForSequenceClassification", "OpenAIGPTDoubleHeadsModel"),
+    heads=_openai_heads("OpenAIGPTForSequenceClassification", "OpenAIGPTDoubleHeadsModel"),
     prefix="transformer.",
     outside={"tokens.weight": "tokens_embed.weight", "positions.weight": "positions_embed.weight"},
     block="h.{}.",
-    inside=OPENAI_BLOCK,
-    transposed=OPENAI_TRANSPOSED,
+    inside=both(
+        {
+            "attention.qkv": "attn.c_attn",
+            "attention.out": "attn.c_proj",
+            "norm1": "ln_1",
+            "norm2": "ln_2",
+            "up": "mlp.c_fc",
+            "down": "mlp.c_proj",
+        }
+    ),
+    transposed=frozenset(f"{name}.weight" for name in ("attention.qkv", "attention.out", "up", "down")),
     copies={"lm_head.weight": "tokens.weight"},
     empty=(".attn.bias", "position_ids"),
-    shape=OPENAI_SHAPE,
-    dropouts=OPENAI_DROPOUTS,
-    defaults=OPENAI_DEFAULTS,
+    shape={
+        "vocabulary": "vocab_size",
+        "layers": "n_layer",
+        "width": "n_embd",
+        "heads": "n_head",
+        "context": "n_positions",
+        "epsilon": "layer_norm_epsilon",
+        "init_std": "initializer_range",
+    },
+    dropouts=("resid_pdrop", "embd_pdrop", "attn_pdrop"),
+    defaults={"layer_norm_epsilon": 1e-5, "initializer_range": 0.02},
     ids=OPENAI_IDS,
-    fixed=OPENAI_FIXED,
+    fixed=(  # theirs is GPT's block
+        "norm",
+        "norm_kind",
+        "activation",
+        "gated",
+        "inner",
+        "bias",
+        "positions",
+        "query_key_norm",
+        "values",
+        "embedding_norm",
+        "embedding_skips",
+        "soft_cap",
+        "untied",
+    ),
     only={"afn": ("gelu",)},  # which is the tanh form there
     last_bias="blocks.{last}.norm2.bias",
 )
 
-GPT2 = HubNames(
+# The same authors': its names within a block agree.
+GPT2 = replace(
+    GPT,
     model_type="gpt2",
     language_model="GPT2LMHeadModel",
-    heads=openai_heads("GPT2ForSequenceClassification", "GPT2DoubleHeadsModel"),
-    prefix="transformer.",
-    outside={
-        "tokens.weight": "wte.weight",
-        "positions.weight": "wpe.weight",
-        "final_norm.weight": "ln_f.weight",
-        "final_norm.bias": "ln_f.bias",
-    },
-    block="h.{}.",
-    inside=OPENAI_BLOCK,
-    transposed=OPENAI_TRANSPOSED,
-    copies={"lm_head.weight": "tokens.weight"},
+    heads=_openai_heads("GPT2ForSequenceClassification", "GPT2DoubleHeadsModel"),
+    outside={"tokens.weight": "wte.weight", "positions.weight": "wpe.weight", **both({"final_norm": "ln_f"})},
     empty=(".attn.bias", ".attn.masked_bias", "position_ids"),
-    shape=OPENAI_SHAPE,
-    dropouts=OPENAI_DROPOUTS,
-    defaults=OPENAI_DEFAULTS,
-    ids=OPENAI_IDS,
-    fixed=OPENAI_FIXED,
     only={
         "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
         "scale_attn_weights": (True,),

@@ -1,5 +1,5 @@
 """What a table of names says about a system's folders in Hugging Face's format. `hub.py` reads and writes every system
-with its table (`hub_tables.py`); a new system adds a table, not a converter."""
+with its table (`TABLES`); a new system adds a table, not a converter."""
 
 from __future__ import annotations
 

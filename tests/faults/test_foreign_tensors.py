@@ -21,8 +21,7 @@ from systems_under_test import base_model, pretrain_request, stopping_after, wri
 from torch import Tensor
 
 from foretext.errors import Interrupted
-from foretext.interop.hub import _ours, shapes_of
-from foretext.interop.hub_tables import TABLES
+from foretext.interop.hub import TABLES, _ours, shapes_of
 from foretext.interop.hub_tensors import by_their_names
 from foretext.nn.trunk import AveragedWeights
 from foretext.runs.report import Reporter

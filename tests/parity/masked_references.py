@@ -16,8 +16,7 @@ from transformer_terms import forward_terms
 import foretext as ft
 from foretext.batch import Batch
 from foretext.interop.exchange import import_model
-from foretext.interop.hub import _ours, model_of
-from foretext.interop.hub_tables import TABLES
+from foretext.interop.hub import TABLES, _ours, model_of
 from foretext.interop.hub_tokenizer import tokenizer_files
 from foretext.objectives.masked import MaskedObjective
 from foretext.runs.directory import RunDirectory

@@ -21,8 +21,7 @@ from transformer_terms import forward_terms
 
 import foretext as ft
 from foretext.interop.exchange import export_model, import_model
-from foretext.interop.hub import _ours, export_hub
-from foretext.interop.hub_tables import TABLES
+from foretext.interop.hub import TABLES, _ours, export_hub
 from foretext.interop.hub_tokenizer import read_tokenizer, tokenizer_files
 from foretext.runs.directory import RunDirectory
 from foretext.systems import SYSTEMS

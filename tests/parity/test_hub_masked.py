@@ -39,7 +39,7 @@ from safetensors.torch import load_file, save_file
 from foretext.batch import Batch
 from foretext.evaluate.fill import fill, filling_objective
 from foretext.interop.exchange import export_model, import_model
-from foretext.interop.hub_tables import TABLES
+from foretext.interop.hub import TABLES
 from foretext.objectives.masked import MaskingConfig
 from foretext.systems import SYSTEMS
 

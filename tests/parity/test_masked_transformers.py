@@ -26,7 +26,7 @@ from torch import Tensor
 from transformer_terms import gradient_terms
 
 from foretext.batch import IGNORE, Batch
-from foretext.interop.hub_tables import TABLES
+from foretext.interop.hub import TABLES
 from foretext.interop.hub_tensors import parts_of
 from foretext.text.tokenizers.base import Tokenizer
 

@@ -35,8 +35,7 @@ from foretext.evaluate.features import text_vectors
 from foretext.evaluate.fill import fill
 from foretext.evaluate.likelihood import Query, score_queries
 from foretext.interop.exchange import export_model, import_model
-from foretext.interop.hub import _ours, export_hub, model_of
-from foretext.interop.hub_tables import TABLES
+from foretext.interop.hub import TABLES, _ours, export_hub, model_of
 from foretext.interop.hub_tokenizer import tokenizer_files
 from foretext.nn.relative.sights import OrderedBatch
 from foretext.objectives.base import Draw

@@ -339,3 +339,26 @@ def _blocks(rows: int, of_a_row: int) -> Iterator[slice]:
 
 def _put(target_BTHK: Tensor, matrices: Tensor) -> None:
     target_BTHK.transpose(1, 2).copy_(matrices.unflatten(0, (len(target_BTHK), -1)))
+
+
+def last_columns(far_RHK: Tensor, keys: int) -> Tensor:
+    """The distances of so many positions; those of masked positions do not matter."""
+    missing = keys - len(far_RHK)
+    return F.pad(far_RHK, (0, 0, 0, 0, missing, 0)) if missing > 0 else far_RHK[-missing:]
+
+
+def to_the_left(mask_BT: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """The positions to take so that each row begins at the left end (as many as the longest row has), and which of them
+    are real; None: all are."""
+    if mask_BT is None or bool(mask_BT.all()):
+        return None, None
+    order = torch.argsort((~mask_BT).int(), dim=1, stable=True)[:, : int(mask_BT.sum(1).max())]
+    return order, mask_BT.gather(1, order)
+
+
+def put_back(x_BTD: Tensor, order: Tensor | None, mask_BT: Tensor | None, length: int) -> Tensor:
+    """Puts states back where their tokens were, with zeros at padding."""
+    if order is None or mask_BT is None:
+        return x_BTD
+    places = order[..., None].expand(x_BTD.shape)
+    return x_BTD.new_zeros(len(x_BTD), length, x_BTD.shape[2]).scatter(1, places, x_BTD * mask_BT[..., None])

@@ -36,8 +36,11 @@ from foretext.nn.relative.relative_attention import (
     check_width,
     distances,
     hidden_memory,
+    last_columns,
     last_of,
+    put_back,
     sinusoids,
+    to_the_left,
 )
 from foretext.nn.transformer.block import TransformerShape
 from foretext.nn.trunk import OutputLayer, Trunk, grown
@@ -264,7 +267,7 @@ class TransformerXL(Trunk):
 
     def _read_on(self, batch: Batch, state: State, keep_layers: bool) -> Hidden:
         """A segment after a memory. Rows are moved to the left end, so that each starts right after its memory."""
-        order, mask_BT = _to_the_left(batch.mask_BT)
+        order, mask_BT = to_the_left(batch.mask_BT)
         ids_BT = batch.ids_BT if order is None else batch.ids_BT.gather(1, order)
         rows, length = ids_BT.shape
         if not length:
@@ -285,11 +288,11 @@ class TransformerXL(Trunk):
                 keys, values = block.attention.read(x)
                 keys, values = behind(state["keys"][number], keys), behind(state["values"][number], values)
                 seen += [keys, values]
-            x = block.read_on(x, keys, values, _columns(far[number], keys.shape[1]), hidden, self._biases)
+            x = block.read_on(x, keys, values, last_columns(far[number], keys.shape[1]), hidden, self._biases)
             layers.append(x)
         after = self._remembered(tuple(seen), real_BM, mask_BT, far)
         given = layers if keep_layers else layers[-1:]
-        given = [_put_back(states, order, mask_BT, batch.ids_BT.shape[1]) for states in given]
+        given = [put_back(states, order, mask_BT, batch.ids_BT.shape[1]) for states in given]
         return Hidden(given[-1], tuple(given) if keep_layers else (), after)
 
     def _embed(self, ids_N: Tensor) -> Tensor:
@@ -406,26 +409,3 @@ class TransformerXL(Trunk):
         bias = self.output_bias
         self.tokens = grown(self.tokens, size, lambda rows_VD: nn.init.normal_(rows_VD, std=self.config.init_std))
         self.output_bias = nn.Parameter(torch.cat([bias.detach(), bias.new_zeros(size - len(bias))]))
-
-
-def _columns(far_RHK: Tensor, keys: int) -> Tensor:
-    """The distances of so many positions; those of masked positions do not matter."""
-    missing = keys - len(far_RHK)
-    return F.pad(far_RHK, (0, 0, 0, 0, missing, 0)) if missing > 0 else far_RHK[-missing:]
-
-
-def _to_the_left(mask_BT: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-    """The positions to take so that each row begins at the left end (as many as the longest row has), and which of them
-    are real; None: all are."""
-    if mask_BT is None or bool(mask_BT.all()):
-        return None, None
-    order = torch.argsort((~mask_BT).int(), dim=1, stable=True)[:, : int(mask_BT.sum(1).max())]
-    return order, mask_BT.gather(1, order)
-
-
-def _put_back(x_BTD: Tensor, order: Tensor | None, mask_BT: Tensor | None, length: int) -> Tensor:
-    """Puts states back where their tokens were, with zeros at padding."""
-    if order is None or mask_BT is None:
-        return x_BTD
-    places = order[..., None].expand(x_BTD.shape)
-    return x_BTD.new_zeros(len(x_BTD), length, x_BTD.shape[2]).scatter(1, places, x_BTD * mask_BT[..., None])

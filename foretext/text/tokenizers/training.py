@@ -4,14 +4,13 @@ The sample is uniform over stretches of text and is drawn while streaming: every
 the seed and its number, and the lowest keys that fit the budget are kept. The same text and seed give the same
 vocabulary.
 
-Learning merges can take minutes in one call of the `tokenizers` library, which reports no progress. It runs in its own
-thread, so that the caller can show that work goes on, and can cancel.
+Learning can take minutes in one call of a library, which reports no progress. It runs in its own thread, so that the
+caller can show that work goes on, and can cancel.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
@@ -25,14 +24,13 @@ from foretext.text.tokenizers.byte_bpe import ByteBPE, byte_bpe_from_merges
 from foretext.text.tokenizers.char_bpe import WORD_END, CharBPE, char_bpe_from_merges
 from foretext.text.tokenizers.splitters import make_splitter, spacy_installed, standardise
 from foretext.text.tokenizers.unigram import Cleaning, Unigram, unigram_from_pieces
-from foretext.text.tokenizers.unigram_training import learn_unigram
+from foretext.text.tokenizers.unigram_training import learn_unigram, watched
 from foretext.text.tokenizers.wordpiece import WordPiece, basic_splitter, wordpiece_from_pieces
 from foretext.text.words.word_list import WordList, counted_words
 
 _STRETCH = 50_000  # characters per stretch at most, so that no long document dominates the sample
 _ALPHABET_SHARE = 2  # at most 1/this of a merge vocabulary goes to single characters; Chinese has thousands
 _FIRST_MARK = "\U000f0000"  # private characters from here on; text that contains them gets the unknown piece
-_WAIT = 0.1  # seconds between two calls of `progress`
 
 Progress = Callable[[str, int, int], None]  # what is being done, how much is done, and of how much (0: unknown)
 
@@ -239,7 +237,6 @@ def _train(
     """`train_from_iterator` in a thread. If `progress` raises while words are counted, the counting stops. Learning
     merges cannot be stopped, but its result is discarded, and it does not keep the process alive."""
     given, stopped = 0, False
-    failures: list[BaseException] = []
 
     def feed() -> Iterator[str]:
         nonlocal given
@@ -249,28 +246,19 @@ def _train(
             given += 1
             yield text
 
-    def work() -> None:
-        try:
-            model.train_from_iterator(feed(), trainer)
-        except BaseException as error:
-            failures.append(error)
+    def tell() -> None:
+        if given < len(texts):
+            progress("counting words", given, len(texts))
+        else:
+            progress(f"learning {size:,} pieces", 0, 0)
+
+    def stop() -> float:
+        nonlocal stopped
+        stopped = True
+        return 1.0 if given < len(texts) else 0.0
 
     progress("counting words", 0, len(texts))
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
-        while thread.is_alive():
-            if given < len(texts):
-                progress("counting words", given, len(texts))
-            else:
-                progress(f"learning {size:,} pieces", 0, 0)
-            thread.join(_WAIT)
-    finally:
-        stopped = True
-        if given < len(texts):
-            thread.join(1.0)
-    if failures:
-        raise failures[0]
+    watched(lambda: model.train_from_iterator(feed(), trainer), tell, stop)
 
 
 def _merges(model: tokenizers.Tokenizer) -> list[tuple[str, str]]:

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from foretext.interop.hub import shapes_of
+from foretext.interop.hub import TABLES, shapes_of
 from foretext.interop.hub_names import HubNames
-from foretext.interop.hub_tables import TABLES
 from foretext.interop.hub_tensors import FolderTensors, by_their_names, parts_of
 from foretext.systems import SYSTEMS
 from foretext.systems.base import ObjectiveParts

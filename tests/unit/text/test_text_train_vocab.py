@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from complaints import refused
 
-from foretext.text.tokenizers import training as train_vocab
+from foretext.text.tokenizers import unigram_training
 from foretext.text.tokenizers.base import KINDS, TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.training import sample_stretches, train_tokenizer
 
@@ -94,7 +94,7 @@ def test_progress_is_told_and_changes_nothing(kind: str, size: int) -> None:
 @pytest.mark.parametrize("title", ["counting", "learning"])
 def test_whoever_waits_can_stop_it(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Learning is one call into a library that nothing interrupts; the caller need not wait for its end."""
-    monkeypatch.setattr(train_vocab, "_WAIT", 0.001)
+    monkeypatch.setattr(unigram_training, "_WAIT", 0.001)
     draw = random.Random(0)
     texts = [" ".join("".join(draw.choices("abcdefghij", k=9)) for _ in range(10)) for _ in range(500)]
 
@@ -162,7 +162,7 @@ def test_other_kinds_take_text_that_is_not_unicode(kind: str) -> None:
 @pytest.mark.parametrize("title", ["splitting", "counting", "learning"])
 @pytest.mark.parametrize("kind", ["wordpiece", "unigram"])
 def test_whoever_waits_can_stop_the_other_kinds(kind: str, title: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train_vocab, "_WAIT", 0.001)
+    monkeypatch.setattr(unigram_training, "_WAIT", 0.001)
     if (kind, title) == ("unigram", "splitting"):
         pytest.skip("unigram counts words as it splits")
     draw = random.Random(0)

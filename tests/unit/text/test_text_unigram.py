@@ -4,24 +4,27 @@ import base64
 import itertools
 import json
 import math
+import os
 import random
-from collections import Counter
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
+import sentencepiece
 from complaints import refused
 from hypothesis import given
 from hypothesis import strategies as st
 from spm_files import ALBERT_LIKE, charmap, model
-from tolerance import close, terms_of
+from tolerance import close
 
-from foretext.text.tokenizers import unigram_training
 from foretext.text.tokenizers import wordpiece as engine
 from foretext.text.tokenizers.base import TokenizerConfig, tokenizer_from_json
 from foretext.text.tokenizers.published import read_sentencepiece
 from foretext.text.tokenizers.training import train_tokenizer
-from foretext.text.tokenizers.unigram import SPECIALS, Unigram
+from foretext.text.tokenizers.unigram import SPECIALS, Cleaning, Unigram, unigram_from_pieces
+from foretext.text.tokenizers.unigram_training import LONGEST_PIECE, learn_unigram, watched
 
 TEXTS = [
     "The cat sat on the mat; the other cat's hat was there.",
@@ -227,91 +230,96 @@ def test_trained_with_capitals_and_accents() -> None:
     assert tokenizer.decode(tokenizer.encode("Große Übung")) == "Große Übung"
 
 
-def cuts(word: str, pieces: dict[str, int]) -> list[list[int]]:
-    if not word:
-        return [[]]
-    return [
-        [pieces[word[:size]], *rest]
-        for size in range(1, len(word) + 1)
-        if word[:size] in pieces
-        for rest in cuts(word[size:], pieces)
-    ]
-
-
 @pytest.fixture(scope="module")
-def small() -> tuple[list[str], dict[str, int], np.ndarray]:
-    pieces = ["a", "b", "c", "ab", "bc", "abc", "cab"]
-    scores = np.log(np.array([0.3, 0.1, 0.2, 0.1, 0.05, 0.15, 0.1]))
-    return pieces, {"abc": 3, "cabab": 2, "a": 1, "abcabcab": 4, "abababababababababab": 1}, scores
+def words() -> dict[str, int]:
+    """Stems with endings, numbers, signs and Chinese, with counts that fall as in a language."""
+    draw = random.Random(0)
+    stems = ["".join(draw.choices("abcdefghijklmnoprstuv", k=draw.randint(3, 6))) for _ in range(120)]
+    signs = [f"{stem}{sign}" for stem in stems[:20] for sign in (",", ".", "!?", "-12", "2010,", "酒店很好")]
+    chinese = ["".join(draw.choices("那家酒店很好早餐不错房间干净", k=draw.randint(1, 6))) for _ in range(60)]
+    listed = [stem + ending for stem in stems for ending in ("", "s", "ing", "ed", "ly", "er")] + signs + chinese
+    return {word: 3000 // rank for rank, word in enumerate(draw.sample(sorted(set(listed)), 700), start=1)}
 
 
-def test_expected_counts_are_those_of_all_cuts(small: tuple[list[str], dict[str, int], np.ndarray]) -> None:
-    pieces, runs, scores = small
-    ids = {piece: id for id, piece in enumerate(pieces)}
-    expected = np.zeros(len(pieces))
-    for run, count in runs.items():
-        ways = cuts(run, ids)
-        weights = [math.exp(sum(scores[id] for id in way)) for way in ways]
-        for way, weight in zip(ways, weights):
-            for id in way:
-                expected[id] += count * weight / sum(weights)
-    found = sum(unigram_training._expected(one, scores) for one in unigram_training._lattices(runs, pieces, no_word))
-    # The longest run has a thousand cuts, whose exponents add up to 20 scores of up to 3, and 60 edges each way.
-    close(found, expected, terms=terms_of(1024, 20 * 60, 2 * 60))
+def test_words_are_cut_as_sentencepiece_cuts_them(words: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    build = sentencepiece.SentencePieceProcessor
+
+    def noted(**given: Any) -> Any:
+        made.append(build(**given))
+        return made[-1]
+
+    monkeypatch.setattr(sentencepiece, "SentencePieceProcessor", noted)
+    learned = learn_unigram(words, 200, lambda: None)
+    assert sorted(piece for piece, _ in learned) == sorted(made[0].id_to_piece(id) for id in range(1, len(made[0])))
+    tokenizer = unigram_from_pieces(learned, Cleaning(True, True, b""))
+    ids = {piece: id for id, piece in enumerate(tokenizer.pieces)}
+    cut = 0
+    for word in words:
+        theirs = [ids[made[0].id_to_piece(id)] for id in made[0].EncodeAsIds("▁" + word)]
+        assert tokenizer.encode(word) == theirs, word
+        cut += len(theirs) > 1
+    assert cut > 100, "most words are several pieces"
 
 
-def test_the_best_cut_is_the_best_of_all(small: tuple[list[str], dict[str, int], np.ndarray]) -> None:
-    pieces, runs, scores = small
-    ids = {piece: id for id, piece in enumerate(pieces)}
-    for run in runs:
-        (lattice,) = unigram_training._lattices({run: 1}, pieces, no_word)
-        found = [int(id[0]) for _, id in unigram_training._best_cut(lattice, scores, whole=True)][::-1]
-        assert "".join(pieces[id] for id in found) == run
-        best = max(sum(scores[id] for id in way) for way in cuts(run, ids))
-        close(sum(scores[id] for id in found), best, terms=len(run))
-    (lattice,) = unigram_training._lattices({"abc": 1}, pieces, no_word)
-    other = [pieces[id[0]] for _, id in unigram_training._best_cut(lattice, scores, whole=False)][::-1]
-    assert other == max((["a", "b", "c"], ["ab", "c"], ["a", "bc"]), key=lambda way: sum(scores[ids[p]] for p in way))
+def test_frequent_words_are_whole_even_if_nothing_follows_them(words: dict[str, int]) -> None:
+    """SentencePiece alone finds no piece that only ends words, if it is given a list of words."""
+    pieces = {piece for piece, _ in learn_unigram({"qqwyz": 5000, "xzzyq": 4000, **words}, 200, lambda: None)}
+    assert {"▁qqwyz", "▁xzzyq"} <= pieces
 
 
-def test_improving_raises_the_likelihood(small: tuple[list[str], dict[str, int], np.ndarray]) -> None:
-    """Plain maximisation would never lower it; the small push against rare pieces hardly does on many counts."""
-    pieces, runs, scores = small
-    many = {run: count * 1000 for run, count in runs.items()}
-    lattices = unigram_training._lattices(many, pieces, no_word)
-    ids = {piece: id for id, piece in enumerate(pieces)}
+def test_no_piece_is_longer_than_the_longest() -> None:
+    fits = "abcdefghijklmno"
+    words = {fits: 50, f"{fits}pqrs": 40, fits * 4: 30}
+    pieces = {piece for piece, _ in learn_unigram(words, 100, lambda: None)}
+    assert max(map(len, pieces)) == LONGEST_PIECE and {f"▁{fits}", *"▁pqrs", *fits} <= pieces
 
-    def likelihood(scores: np.ndarray) -> float:
-        return sum(
-            count * math.log(sum(math.exp(sum(scores[id] for id in way)) for way in cuts(run, ids)))
-            for run, count in many.items()
+
+def test_single_characters_are_at_most_half_of_the_vocabulary() -> None:
+    chinese = {chr(0x4E00 + number) * 2: 1000 - number for number in range(300)}
+    pieces = [piece for piece, _ in learn_unigram(chinese, 100, lambda: None)]
+    singles = {piece for piece in pieces if len(piece) == 1}
+    assert len(pieces) <= 100 and len(singles) == 50
+    assert {"▁", *(chr(0x4E00 + number) for number in range(49))} == singles, "the most frequent ones"
+
+
+@pytest.mark.parametrize(
+    "words", [{"a": 1}, {"ab": 1}, {"酒": 1, "店": 1}, {"▅": 3, "a": 1}, {"▅▅": 2, "▁": 2}, {"\x00a": 2}]
+)
+def test_tiny_texts_give_tiny_vocabularies(words: dict[str, int]) -> None:
+    pieces = {piece for piece, _ in learn_unigram(words, 59, lambda: None)}
+    assert pieces >= {*"".join(words)} - {"▅", "\x00"} and len(pieces) <= 59
+
+
+_LEARN = """
+import json, sys, torch
+from foretext.text.tokenizers.unigram_training import learn_unigram
+torch.set_num_threads(int(sys.argv[1]))
+words = json.load(sys.stdin)
+print(json.dumps(learn_unigram(words, 200, lambda: None)))
+"""
+
+
+def test_every_process_learns_the_same(words: dict[str, int]) -> None:
+    found = []
+    for seed, threads in (("1", "1"), ("2", "4")):
+        environment = os.environ | {"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": threads}
+        done = subprocess.run(
+            [sys.executable, "-c", _LEARN, threads],
+            env=environment,
+            input=json.dumps(words),
+            capture_output=True,
+            text=True,
+            check=True,
         )
-
-    before = likelihood(scores)
-    improved, kept = unigram_training._improved(lattices, scores, 3)
-    assert kept.all() and likelihood(improved) > before
-    assert math.isclose(np.exp(improved).sum(), 1, abs_tol=0.01)
+        assert done.stderr == "" and done.stdout.count("\n") == 1, "SentencePiece prints nothing"
+        found.append(done.stdout)
+    assert found[0] == found[1] == json.dumps(learn_unigram(words, 200, lambda: None)) + "\n"
 
 
-def test_pieces_that_are_not_used_go_first(small: tuple[list[str], dict[str, int], np.ndarray]) -> None:
-    pieces, runs, scores = small
-    lattices = unigram_training._lattices(runs, pieces, no_word)
-    own = unigram_training._lattices(dict.fromkeys(pieces[3:], 1), pieces, no_word)
-    used = Counter(
-        int(id)
-        for lattice in lattices
-        for _, ids in unigram_training._best_cut(lattice, scores, whole=True)
-        for id in ids
-    )
-    kept = unigram_training._missed_most(lattices, own, scores, 3, 5)
-    assert kept[:3].all() and kept.sum() == 5
-    unused = [id for id in range(3, len(pieces)) if not used[id]]
-    assert unused and not kept[unused].any()
-    left, smaller, mine = unigram_training._only(kept, pieces, lattices, own)
-    again = unigram_training._lattices(runs, left, no_word)
-    assert all((a.ids_NS == b.ids_NS).all() for a, b in zip(smaller, again))
-    assert sum(len(one.counts_N) for one in mine) == 2
+def test_a_failure_of_the_library_is_not_lost() -> None:
+    def fail() -> None:
+        raise ValueError("no")
 
-
-def no_word() -> None:
-    pass
+    with pytest.raises(ValueError, match="no"):
+        watched(fail, lambda: None)
