@@ -331,8 +331,7 @@ def finetuned(request: FinetuneRequest, reporter: Reporter | None, stopping: Sto
 
 
 def _one_text(given: Any, name: str) -> str:
-    if not isinstance(given, str):
-        raise UserError(f"{name} must be a text, not {type(given).__name__}")
+    refuse_if(not isinstance(given, str), f"{name} must be a text, not {type(given).__name__}")
     return given
 
 

@@ -29,7 +29,7 @@ from foretext import __version__
 from foretext.api import load_language_model, pretrain
 from foretext.demo.report import TaskResult, render
 from foretext.demo.tasks import COLUMNS, ROWS, TASKS, DemoData, prepare
-from foretext.errors import Interrupted, UserError
+from foretext.errors import Interrupted, refuse_if
 from foretext.runs.report import Reporter, StopRequest
 from foretext.text.corpus.text_files import write_whole
 from foretext.train.resume import CURVE
@@ -97,11 +97,11 @@ class Demo:
     def _take_folder(self) -> None:
         """The demonstration deletes what an earlier one left, so it works only in its own folder."""
         marker = self.folder / MARKER
-        if self.folder.exists() and not marker.is_file() and (not self.folder.is_dir() or any(self.folder.iterdir())):
-            raise UserError(
-                f"{self.folder} holds other files, which the demonstration would delete; choose a new or empty folder "
-                "with --out"
-            )
+        refuse_if(
+            self.folder.exists() and not marker.is_file() and (not self.folder.is_dir() or any(self.folder.iterdir())),
+            f"{self.folder} holds other files, which the demonstration would delete; choose a new or empty folder "
+            "with --out",
+        )
         self.folder.mkdir(parents=True, exist_ok=True)
         marker.write_text("This folder belongs to `foretext demo`, which replaces what is in it.\n", encoding="utf-8")
 

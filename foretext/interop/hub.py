@@ -358,8 +358,7 @@ def table_for(model: SavedModel) -> HubNames:
     none fits."""
     name = model.system.name
     tables = (TABLES[name],) if name in TABLES else WRITTEN_AS.get(name, ())
-    if not tables:
-        raise UserError(f"{model.system.name} has no counterpart in transformers to export to")
+    refuse_if(not tables, f"{model.system.name} has no counterpart in transformers to export to")
     settings: Any = model.model_config
     unlike = [[name for name, value in table.must.items() if getattr(settings, name) != value] for table in tables]
     nearest = min(range(len(tables)), key=lambda number: len(unlike[number]))

@@ -221,8 +221,7 @@ def config_in(text: str, where: str) -> PretrainConfig | FinetuneConfig:
     format = _setting(raw, "run", "format")
     refuse_if(format not in (None, FORMAT), f"{where}: written by a newer Foretext (format {format}); update foretext")
     name = _setting(raw, "run", "system")
-    if not isinstance(name, str | None):
-        raise UserError(f"{where}: [run] must name the system; restore it from a copy")
+    refuse_if(not isinstance(name, str | None), f"{where}: [run] must name the system; restore it from a copy")
     # this decides the classes of [model] and [objective]
     system = system_named(RunConfig.system if name is None else name)
     kinds = SECTIONS | {"model": system.config, "objective": system.objective_config}

@@ -41,11 +41,11 @@ DEFAULT = GPT.name  # without --system
 
 
 def system_named(name: str) -> System:
-    if name == VIEWS_ALONE:
-        raise UserError(
-            "views are learned from text and labelled rows in one command: foretext finetune ROWS --system views "
-            "--text TEXT --task …; use that, or name another system"
-        )
+    refuse_if(
+        name == VIEWS_ALONE,
+        "views are learned from text and labelled rows in one command: foretext finetune ROWS --system views "
+        "--text TEXT --task …; use that, or name another system",
+    )
     if name not in SYSTEMS:
         near = closest(name, (*SYSTEMS, VIEWS_ALONE))
         hint = f", and under finetune {VIEWS_ALONE}" + (f"; did you mean {near}?" if near else "")

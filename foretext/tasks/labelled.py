@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Generic, TypeVar
 
-from foretext.errors import UserError, did_you_mean
+from foretext.errors import UserError, did_you_mean, refuse_if
 from foretext.tasks.files.rows import Row
 
 T = TypeVar("T")
@@ -46,8 +46,7 @@ class LabelSet:
         """The labels of training rows; UserError if there is only one class."""
         rows = list(rows)
         by_class = {class_name(row): row for row in rows}
-        if not by_class:
-            raise UserError("no training rows; give a file with labelled rows")
+        refuse_if(not by_class, "no training rows; give a file with labelled rows")
         if len(by_class) == 1:
             name, row = next(iter(by_class.items()))
             raise UserError(
@@ -76,8 +75,7 @@ class LabelSet:
 
 
 def class_name(row: Row) -> str:
-    if row.label is None:
-        raise UserError(f"{row.where}: the label is missing; fill it in or remove the row")
+    refuse_if(row.label is None, f"{row.where}: the label is missing; fill it in or remove the row")
     assert isinstance(row.label, str), f"{row.where}: not a class name: {row.label!r}"
     return row.label
 
@@ -148,8 +146,7 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
     """Holds out `fraction` of the rows, at least one if possible. Every class keeps at least one training row, and
     copies of a row stay together. If a text has so many copies that holding them out would miss `fraction` by more than
     keeping them, it is trained on."""
-    if not 0 <= fraction < 1:
-        raise UserError(f"--hold-out {fraction}: the fraction must be at least 0 and below 1")
+    refuse_if(not 0 <= fraction < 1, f"--hold-out {fraction}: the fraction must be at least 0 and below 1")
     rows = list(rows)
     if fraction == 0:
         return Split(rows, [], "no rows held out, as requested")

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.tasks.family import Progress
 from foretext.tasks.files.rows import listed
 from foretext.text.corpus.prose import LEAST_LINES, is_text_for_tags
@@ -122,8 +122,7 @@ def read_conll(
         elif (word := lines.word(line, number)) is not None:
             begin = begin or number
             words.append(word)
-    if not sentences:
-        raise UserError(f"{path}: no sentences found; give a file with one word per line")
+    refuse_if(not sentences, f"{path}: no sentences found; give a file with one word per line")
     if notes is not None and len(sentences) == 1 and len(sentences[0].words) > MANY_WORDS:
         notes.append(
             f"{path}: no blank line, so its {len(sentences[0].words):,} words are read as one sentence; put a blank "
@@ -303,26 +302,25 @@ def _sentence_from(item: Any, where: str) -> TaggedSentence:
     tags: Any = None
     if isinstance(item, dict):
         words, tags = item.get("words", item.get("text")), item.get("tags")
-        if words is None:
-            raise UserError(f"{where}: no 'words'; give a list of them, or a 'text' with spaces between them")
+        refuse_if(words is None, f"{where}: no 'words'; give a list of them, or a 'text' with spaces between them")
     elif isinstance(item, list | tuple) and len(item) == 2 and not any(isinstance(part, str) for part in item):
         words, tags = item
     if isinstance(words, str):
         words = words.split()
     words = _texts_from(words, "words", where)
-    if not words:
-        raise UserError(f"{where}: no words; leave the sentence out, or give it some")
+    refuse_if(not words, f"{where}: no words; leave the sentence out, or give it some")
     if tags is None:
         return TaggedSentence(words, None, where)
     tags = _texts_from(tags, "tags", where)
-    if len(tags) != len(words):
-        raise UserError(f"{where}: {len(words)} words but {len(tags)} tags; give each word one tag")
+    refuse_if(len(tags) != len(words), f"{where}: {len(words)} words but {len(tags)} tags; give each word one tag")
     return TaggedSentence(words, tags, where)
 
 
 def _texts_from(items: Any, what: str, where: str) -> tuple[str, ...]:
-    if isinstance(items, bytes | dict) or not isinstance(items, Iterable):
-        raise UserError(f"{where}: a {type(items).__name__}, but a list of {what} is needed")
+    refuse_if(
+        isinstance(items, bytes | dict) or not isinstance(items, Iterable),
+        f"{where}: a {type(items).__name__}, but a list of {what} is needed",
+    )
     texts = tuple(items)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip() or _BREAKS.search(text):

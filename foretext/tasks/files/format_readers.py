@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.text.corpus.tables import Table, parse_csv, parse_jsonl, parse_tsv, table_of_records
 from foretext.text.corpus.text_files import first_line, read_bytes, read_text, text_lines
 
@@ -214,8 +214,7 @@ def race_records(source: Source) -> Iterator[tuple[str, Record]]:
     files = [source.path]
     if source.path.is_dir():
         files = sorted(file for suffix in ("txt", "json") for file in source.path.rglob(f"*.{suffix}"))
-        if not files:
-            raise UserError(f"{source.name}: no .txt or .json file in it; give a folder such as RACE/dev")
+        refuse_if(not files, f"{source.name}: no .txt or .json file in it; give a folder such as RACE/dev")
     for file in files:
         try:
             passage = json.loads(read_text(file, source.errors, source.notes))
@@ -229,8 +228,10 @@ def _race_questions(passage: Any, file: Path) -> list[Record]:
     try:
         article, questions, options = passage["article"], passage["questions"], passage["options"]
         answers = passage.get("answers") or [None] * len(questions)
-        if not len(questions) == len(options) == len(answers):
-            raise UserError(f"{file}: the numbers of questions, options and answers differ; correct the file")
+        refuse_if(
+            not len(questions) == len(options) == len(answers),
+            f"{file}: the numbers of questions, options and answers differ; correct the file",
+        )
         texts = [str(question).strip().replace("\n", " ") for question in questions]  # one line each: see `question_in`
         return [
             {"id": passage.get("id", file.name), "question": number, "context": f"{article}\n{question}"}
@@ -272,8 +273,10 @@ def read_swag(source: Source) -> Table:
 def _swag_label(cell: str, where: str) -> str | None:
     if not cell.strip():
         return None
-    if cell.strip() not in ("0", "1", "2", "3"):
-        raise UserError(f"{where}: the label {cell!r} is not a number from 0 to 3; correct it, or check --format")
+    refuse_if(
+        cell.strip() not in ("0", "1", "2", "3"),
+        f"{where}: the label {cell!r} is not a number from 0 to 3; correct it, or check --format",
+    )
     return ChoiceNumber(int(cell) + 1)
 
 
@@ -300,18 +303,19 @@ def cbt_records(source: Source) -> Iterator[tuple[str, Record]]:
             continue
         yield place, _cbt_record(story, numbered[2].split("\t"), place)
         story = []
-    if story:
-        raise UserError(f"{source.name}: its last story has no question; the file may be cut short: download it again")
+    refuse_if(story, f"{source.name}: its last story has no question; the file may be cut short: download it again")
 
 
 def _cbt_record(story: list[str], cells: list[str], place: str) -> Record:
     question, answer = cells[0].strip(), cells[1].strip()
     candidates = [candidate.strip() for candidate in cells[-1].split("|") if candidate.strip()]
-    if len(cells) < 3 or len(candidates) < 2:
-        raise UserError(
-            f"{place}: the question, the word and the candidates (a|b|…) must be separated by tabs; check --format"
-        )
-    if answer and answer not in candidates:
-        raise UserError(f"{place}: the word {answer!r} is not among its candidates; correct the row")
+    refuse_if(
+        len(cells) < 3 or len(candidates) < 2,
+        f"{place}: the question, the word and the candidates (a|b|…) must be separated by tabs; check --format",
+    )
+    refuse_if(
+        answer and answer not in candidates,
+        f"{place}: the word {answer!r} is not among its candidates; correct the row",
+    )
     label = ChoiceNumber(candidates.index(answer) + 1) if answer else None
     return {"context": f"{' '.join(story)}\n{question}", **numbered_choices(candidates), "label": label}

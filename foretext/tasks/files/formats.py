@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.tasks.files.format_readers import (
     NLI,
     Reader,
@@ -40,12 +40,10 @@ def read_format(
 ) -> Table:
     """Reads `path` in the format `name`, which must be one for the task `kind`."""
     chosen = find_format(name)
-    if chosen.kind != kind:
-        raise UserError(f"--format {name} holds {chosen.kind} rows, not {kind}; use --task {chosen.kind}")
+    refuse_if(chosen.kind != kind, f"--format {name} holds {chosen.kind} rows, not {kind}; use --task {chosen.kind}")
     path = Path(path)
     table = chosen.reader(Source(path, errors, notes if notes is not None else []))
-    if not table.rows:
-        raise UserError(f"{path}: no rows found in the layout {name}; check --format")
+    refuse_if(not table.rows, f"{path}: no rows found in the layout {name}; check --format")
     return table
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.text.corpus.tables import Table, set_aside, unpacked
 from foretext.text.corpus.text_files import write_whole
 
@@ -108,8 +108,7 @@ def output_text(content: Table | str, form: str) -> str:
     if form == "jsonl":
         lines = [json.dumps(dict(zip(content.columns, map(_plain, row))), ensure_ascii=False) for row in content.rows]
         return "".join(f"{line}\n" for line in lines)
-    if form not in ("csv", "tsv"):
-        raise UserError(f"a table cannot be written as {form!r}; use csv, tsv or jsonl")
+    refuse_if(form not in ("csv", "tsv"), f"a table cannot be written as {form!r}; use csv, tsv or jsonl")
     delimiter, special = ("\t", _SPECIAL_TSV) if form == "tsv" else (",", _SPECIAL_CSV)
     lines = []
     for row in (content.columns, *content.rows):

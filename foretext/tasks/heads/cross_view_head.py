@@ -274,8 +274,7 @@ class CrossViewHead(WordByWord, Objective):
         `forms`: how the trunk looks words up."""
         super().__init__()
         settings.check()
-        if LABEL in others:
-            raise UserError(f"an additional task cannot be called {LABEL!r}; rename its file")
+        refuse_if(LABEL in others, f"an additional task cannot be called {LABEL!r}; rename its file")
         dotted = [name for name in others if "." in name]
         refuse_if(dotted, f"task names must not contain a full stop: {', '.join(dotted)}")
         named = {LABEL: (kind, classes)} | others

@@ -45,7 +45,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, LossSum, Outcome
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.nn.recurrent.lstm_layer import BiLstm
 from foretext.nn.task_models.crf import iob2_allowed
 from foretext.nn.task_models.sentence_models import (
@@ -273,8 +273,10 @@ class TrunkWords(nn.Module):
 
     def check(self, trunk: Trunk) -> None:
         """UserError if it would read the characters of a trunk that has none."""
-        if self.inputs.characters and not trunk.spells:
-            raise UserError("transfer.reader.characters: this model reads token ids and has no characters; set it to 0")
+        refuse_if(
+            self.inputs.characters and not trunk.spells,
+            "transfer.reader.characters: this model reads token ids and has no characters; set it to 0",
+        )
 
     def forward(self, trunk: Trunk, batch: Batch) -> WordInput:
         layers = self._layers(trunk, batch)

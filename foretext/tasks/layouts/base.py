@@ -37,7 +37,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.tasks.files.formats import question_in
 from foretext.text.tokenizers.base import END
 
@@ -94,8 +94,7 @@ def keeping_question(
 def end_of_document(ids: dict[str, int]) -> int:
     """The token after each document, from a vocabulary's special tokens."""
     ends = [ids[name] for name in ENDS if name in ids]
-    if not ends:
-        raise UserError("the vocabulary has no token that ends a document; use another vocabulary")
+    refuse_if(not ends, "the vocabulary has no token that ends a document; use another vocabulary")
     return ends[0]
 
 

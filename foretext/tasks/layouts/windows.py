@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.tasks.layouts.base import Frame, Layout
 from foretext.text.tokenizers.base import Tokenizer, is_unspaced
 
@@ -238,8 +238,7 @@ def tag_windows(
 ) -> list[TagWindow]:
     """The windows of one sentence, given the pieces of each word; none if no word has a piece."""
     room = layout.context - layout.overhead(1)
-    if room < 1:
-        raise UserError("the context has no room for tokens of a sentence; use a longer context")
+    refuse_if(room < 1, "the context has no room for tokens of a sentence; use a longer context")
     flat: list[int] = []
     predicted: list[tuple[int, int]] = []  # word, and the number of the piece where it is predicted
     for word, ids in enumerate(pieces):

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from foretext.config import Json
-from foretext.errors import EXIT_NOT_FINITE, UserError, counted
+from foretext.errors import EXIT_NOT_FINITE, UserError, counted, refuse_if
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
 
@@ -97,8 +97,7 @@ def score(
     main: str | None = None,
 ) -> Scores:
     """Scores predictions. Classes: indices into `labels`, or their names; choices: indices; regression: numbers."""
-    if not len(gold):
-        raise UserError("no rows to score; give a file with labelled rows")
+    refuse_if(not len(gold), "no rows to score; give a file with labelled rows")
     if kind == "regression":
         scores = _score_regression([float(x) for x in gold], [float(x) for x in predicted])
     elif kind == "choice":

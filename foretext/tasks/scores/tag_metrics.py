@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from foretext.errors import UserError
+from foretext.errors import refuse_if
 from foretext.tasks.labelled import LabelSet, order_names
 from foretext.tasks.scores.metrics import ClassScore, Scores, score, with_main
 
@@ -169,8 +169,7 @@ def score_tags(
 ) -> Scores:
     """Scores of tagged sentences. `chunks`: whether they are chunk tags; None: decided by the gold tags."""
     assert all(len(a) == len(b) for a, b in zip(gold, predicted, strict=True)), "a predicted tag for each word"
-    if not any(gold):
-        raise UserError("no words to score; give a file with tagged sentences")
+    refuse_if(not any(gold), "no words to score; give a file with tagged sentences")
     if chunks is None:
         chunks = are_chunk_tags({tag for tags in gold for tag in tags})
     scores = _entity_scores(gold, predicted) if chunks else _word_scores(gold, predicted)

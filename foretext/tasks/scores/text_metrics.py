@@ -34,7 +34,7 @@ from collections.abc import Iterable, Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.tasks.files.squad import Question
 from foretext.tasks.scores.metrics import Scores, with_main
 
@@ -64,8 +64,7 @@ def score_answers(
 ) -> Scores:
     """Scores of the predicted texts ("": no answer). `unanswerable`: whether SQuAD 2.0's rules apply; None: if some
     question is impossible."""
-    if not questions:
-        raise UserError("no questions to score; give a file with questions and answers")
+    refuse_if(not questions, "no questions to score; give a file with questions and answers")
     if unanswerable is None:
         unanswerable = any(question.impossible for question in questions)
     pairs = [answer_score(q, text, unanswerable) for q, text in zip(questions, predicted, strict=True)]
@@ -93,8 +92,7 @@ def answer_score(question: Question, predicted: str, unanswerable: bool) -> tupl
     gold = [answer.text for answer in question.answers]
     if unanswerable:
         gold = [text for text in gold if (without_signs(text) if chinese else normalised(text))] or [""]
-    if not gold:
-        raise UserError(f"{question.where}: no gold answers to score with; add them, or leave the question out")
+    refuse_if(not gold, f"{question.where}: no gold answers to score with; add them, or leave the question out")
     match = chinese_match if chinese else word_match
     exacts, f1s = zip(*(match(text, predicted, unanswerable) for text in gold))
     return max(exacts), max(f1s)
@@ -152,8 +150,7 @@ def best_threshold(questions: Sequence[Question], predicted: Sequence[str], marg
     except that those with equal margins go together, since no threshold can separate them. `predicted`: the best span
     of each question."""
     order = sorted(zip(margins, questions, predicted), key=lambda item: item[0])
-    if not order:
-        raise UserError("no questions to choose a threshold with; give a file with questions and answers")
+    refuse_if(not order, "no questions to choose a threshold with; give a file with questions and answers")
     total = best = float(sum(not question.answers for question in questions))
     threshold = order[0][0] - 1.0  # no question is answered
     for number, (margin, question, text) in enumerate(order, 1):

@@ -186,8 +186,7 @@ def _text(value: Any, column: str, place: str, options: ReadOptions, report: Rea
     """A cell as a document: a missing one is blank, line ends become \\n."""
     if value is None:
         return ""
-    if not isinstance(value, str):
-        raise UserError(f"{place}: {type(value).__name__}, not text; choose another --text-column")
+    refuse_if(not isinstance(value, str), f"{place}: {type(value).__name__}, not text; choose another --text-column")
     text: str = cleaned(value, column, place, options.errors, report)
     return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
 

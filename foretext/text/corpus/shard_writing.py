@@ -74,8 +74,9 @@ def write_shards(
     `workers`: None is one per core (none for little text); 0 encodes in this process. `progress` gets the bytes done
     and in all, as stored on disk.
     """
-    if tokenizer.end is None:
-        raise UserError(f"the tokenizer has no {END} to put after each document; add it with with_specials")
+    refuse_if(
+        tokenizer.end is None, f"the tokenizer has no {END} to put after each document; add it with with_specials"
+    )
     refuse_if(
         not 0 <= sharding.valid_fraction < 1,
         f"the validation fraction must be at least 0 and below 1, not {sharding.valid_fraction}",

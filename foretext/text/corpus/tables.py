@@ -178,8 +178,10 @@ def _json_object(line: str, place: str) -> JsonObject:
         raise UserError(f"{place}: not JSON ({error}); each line must be one JSON object") from None
     if isinstance(record, str):
         return {"text": record}
-    if not isinstance(record, dict):
-        raise UserError(f'{place}: a JSON {type(record).__name__}; each line must be an object such as {{"text": …}}')
+    refuse_if(
+        not isinstance(record, dict),
+        f'{place}: a JSON {type(record).__name__}; each line must be an object such as {{"text": …}}',
+    )
     return record
 
 
@@ -227,11 +229,11 @@ def cleaned(value: Any, column: str, place: str, errors: str, report: ReadReport
         value, count = _clean(value)
     except RecursionError:
         raise UserError(f"{place}: values are nested too deeply; flatten them") from None
-    if count and errors == "strict":
-        raise UserError(
-            f"{place}: {column!a} contains a NUL or an unpaired surrogate (an escape such as \\u0000 or \\ud800); "
-            "correct the row or use --errors replace"
-        )
+    refuse_if(
+        count and errors == "strict",
+        f"{place}: {column!a} contains a NUL or an unpaired surrogate (an escape such as \\u0000 or \\ud800); "
+        "correct the row or use --errors replace",
+    )
     report.replaced += count
     return value
 

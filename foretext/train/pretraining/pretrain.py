@@ -351,8 +351,10 @@ def forget_tokens(words: Path) -> None:
 
 def _copy(source: Path, to: Path) -> None:
     run = RunDirectory(source)
-    if not system_named(read_config(run).run.system).learns_words or not is_finished(run):
-        raise UserError(f"--vectors {source}: not a finished word2vec run; name one, or leave --vectors out")
+    refuse_if(
+        not system_named(read_config(run).run.system).learns_words or not is_finished(run),
+        f"--vectors {source}: not a finished word2vec run; name one, or leave --vectors out",
+    )
     for name in run.names():
         run.read(name)  # verifies the file
     shutil.copytree(source, to, ignore=shutil.ignore_patterns(TOKENS, LOCK))
