@@ -141,7 +141,7 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def _data(self) -> Mapping[str, object]:
-        """The kind's own fields in `tokenizer.json`: `stored_form.py` lists them."""
+        """The kind's own fields in `tokenizer.json`: the last part of this file lists them."""
 
     def fingerprint(self) -> str:
         return hashlib.sha256(self.to_json().encode("utf-8")).hexdigest()

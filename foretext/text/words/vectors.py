@@ -206,11 +206,11 @@ class _Reader:
         refuse_if(
             not self.vectors, f"{self.file.path}: empty, it contains no vectors; give a file with one word per line"
         )
-        refuse_if(
-            self.announced is not None and self.vectors != self.announced,
-            f"{self.file.path} line 1: the header says {self.announced:,} vectors, but {self.vectors:,} follow; "
-            "the file may be cut short: get it again, or correct the header",
-        )
+        if self.announced is not None and self.vectors != self.announced:
+            raise UserError(
+                f"{self.file.path} line 1: the header says {self.announced:,} vectors, but {self.vectors:,} follow; "
+                "the file may be cut short: get it again, or correct the header"
+            )
         matrix = np.empty((len(self.words), self.width), dtype=np.float32)
         end = len(matrix)
         # from the last block on, each freed once it is copied, so that there are never two whole matrices

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from tolerance import close, terms_of
 from torch import Tensor
 
-from foretext.nn import fused, packed_attention
+from foretext.nn import fused, packing
 from foretext.nn.fused import add_dropped, keep_mask
 from foretext.nn.packing import Groups, attend
 
@@ -50,10 +50,10 @@ def cases() -> list[tuple[Groups, int, int]]:
 def test_dropped_attention_is_the_plain_formula(
     groups: Groups, heads: int, width: int, strip: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed_attention, "STRIP", strip)
-    monkeypatch.setattr(packed_attention, "BLOCK", block)
+    monkeypatch.setattr(packing, "STRIP", strip)
+    monkeypatch.setattr(packing, "BLOCK", block)
     whole = [keep_mask((rows, heads, length, length), 0.3) for _, rows, length in groups]
-    places = list(packed_attention._blocks(groups, heads, True, (None,) * len(groups)))
+    places = list(packing._blocks(groups, heads, True, (None,) * len(groups)))
     asked: list[torch.Size] = []
 
     def recorded(size: torch.Size, p: float, dtype: torch.dtype) -> Tensor:
@@ -65,7 +65,7 @@ def test_dropped_attention_is_the_plain_formula(
         row = (first - groups[number][0]) // length
         return whole[number][row : row + rows, :, block.strip, block.keys].flatten(0, 1).clone()
 
-    monkeypatch.setattr(packed_attention, "keep_mask", recorded)
+    monkeypatch.setattr(packing, "keep_mask", recorded)
     qkv = torch.randn(ends(groups), 3, heads, width, requires_grad=True)
     weight = torch.randn(ends(groups), heads, width)
     result = attend(qkv, groups, 0.3)

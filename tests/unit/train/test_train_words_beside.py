@@ -21,7 +21,6 @@ from foretext.tasks.files.rows import Row
 from foretext.train.finetuning.finetune import finetune
 from foretext.train.finetuning.finetune_request import Base, FinetuneRequest
 from foretext.train.pretraining import pretrain as pretraining
-from foretext.train.pretraining import words_beside
 from foretext.train.pretraining.pretrain import budget_beside, pretrain
 
 PAIRS = [("cat", "sun"), ("dog", "ball")] * 8
@@ -33,7 +32,7 @@ ALL = (*SINGLE, "tuned")  # where something is said of the trunk; else cross-val
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A short text, which is enough here."""
-    monkeypatch.setattr(words_beside, "LEAST_TEXT", 1000)
+    monkeypatch.setattr(pretraining, "LEAST_TEXT", 1000)
     return write_text(tmp_path, 200)
 
 
@@ -42,7 +41,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GPT with word vectors beside it."""
     folder = tmp_path_factory.mktemp("base")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(words_beside, "LEAST_TEXT", 1000)
+        patch.setattr(pretraining, "LEAST_TEXT", 1000)
         return pretrain(pretrain_request("gpt", write_text(folder, 200), folder / "run", 3, threads=1))
 
 
