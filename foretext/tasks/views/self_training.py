@@ -47,15 +47,17 @@ Work = Callable[[str, int, int], None]
 
 
 def drawn_texts(texts: Sequence[str], seed: int) -> list[str]:
-    """A seeded sample of at most so many texts and letters, in their order."""
-    kept: list[int] = []
+    """A seeded sample of at most so many texts and letters, in their order. Each text is asked for once, since shards
+    decode it anew each time."""
+    drawn: dict[int, str] = {}
     letters = 0
     for number in np.random.default_rng(seed).permutation(len(texts))[:MOST_TEXTS].tolist():
-        letters += len(texts[number])
-        if letters > MOST_LETTERS and kept:
+        text = texts[number]
+        letters += len(text)
+        if letters > MOST_LETTERS and drawn:
             break
-        kept.append(number)
-    return [texts[number] for number in sorted(kept)]
+        drawn[number] = text
+    return [drawn[number] for number in sorted(drawn)]
 
 
 def text_units(texts: Sequence[str], views: Sequence[View], seed: int) -> Units:
