@@ -8,8 +8,6 @@ these, and one level of tables inside a section. TOML has no null, so None is le
 default to None.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import json

@@ -17,8 +17,6 @@ cut off at the limit (n: their words) rank below all that have ended, since a tr
 repeats itself. In a patient search they rank like the others.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence

@@ -16,8 +16,6 @@ there; shorter rows stay whole. Such a step costs a little more, and earlier tex
 forever (an LSTM) does not need this.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

@@ -13,8 +13,6 @@ gensim's own `save` writes a pickle, which can run code when loaded, so it is no
 as these libraries expect. Numbers have nine digits, from which a float32 is restored exactly.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import math

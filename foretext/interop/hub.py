@@ -5,8 +5,6 @@ Besides the trunk's, our names include those of the pre-training objective's hea
 Parts that a folder may lack (`HubNames.absent`) are drawn anew, and import says so.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import tempfile

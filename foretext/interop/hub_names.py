@@ -1,8 +1,6 @@
 """What a table of names says about a system's folders in Hugging Face's format. `hub.py` reads and writes every system
 with its table (`TABLES`); a new system adds a table, not a converter."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -13,8 +13,6 @@ it. A task over tokens (tags, spans) is exported by the same function as one ove
 parameters under these names, and the labels in [task].
 """
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

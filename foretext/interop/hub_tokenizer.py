@@ -10,8 +10,6 @@ repairs broken text. The library cannot express spaCy's rules: such runs get `ru
 will differ.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

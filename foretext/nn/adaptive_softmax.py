@@ -14,8 +14,6 @@ down to the table's width for prediction. Both projections use the same matrix, 
 All tables serve as embeddings and as output layers.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

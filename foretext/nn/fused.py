@@ -37,8 +37,6 @@ Soft-capped logits (Gemma 2, 2024) are c tanh(z / c) instead of z, so that all s
 is multiplied by 1 − tanh²(z / c).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ tokens 80 % become the mask, 10 % a random ordinary piece, and 10 % stay. A unit
 skipped, as in BERT's released code. If none is left, a shortest word is chosen, as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

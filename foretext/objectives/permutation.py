@@ -33,8 +33,6 @@ context the rank is the position in z, as in the paper. In the released code, an
 see each other, since they are not predicted: they share rank 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

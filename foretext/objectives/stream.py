@@ -21,8 +21,6 @@ a step, drawn by their examples, starts with an empty state. Papers that do not 
 sizes do not do it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A run's configuration, `config.toml`, with one dataclass per section, and its progress, `training/position.json`."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ views/NAME.safetensors      what a view has learned: terms, vectors, topics
 views/head.safetensors      the weights for each block of each view, and the bias
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -15,8 +15,6 @@ Deviations
     longer with shorter sequences than the other masked systems.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig

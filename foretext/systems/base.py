@@ -5,8 +5,6 @@ Also the sizes `tiny` and `small`: how transformers learn in runs of minutes, wh
 validation rows of GPT; docs/log.md has the rounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol

@@ -27,8 +27,6 @@ Deviations
     Whole-word masks: `--set objective.unit=word`.
 """
 
-from __future__ import annotations
-
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan

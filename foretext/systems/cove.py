@@ -26,8 +26,6 @@ Deviations
     `tiny` and `small` are not the paper's: Adam, and narrower.
 """
 
-from __future__ import annotations
-
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.parallel_text import TranslationSettings
 from foretext.objectives.translation import TranslationObjective

@@ -24,8 +24,6 @@ Deviations
     nothing about them was tuned for ELECTRA. Weights cannot be imported or exported yet.
 """
 
-from __future__ import annotations
-
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.replaced import ReplacedConfig, ReplacedObjective
 from foretext.plan import TransferPlan

@@ -34,8 +34,6 @@ Deviations
     projection of the published small model.
 """
 
-from __future__ import annotations
-
 from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling

@@ -16,8 +16,6 @@ Deviations
     `tiny` and `small` are not the paper's: see `systems/base.py`.
 """
 
-from __future__ import annotations
-
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan

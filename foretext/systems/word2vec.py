@@ -28,8 +28,6 @@ Deviations
 A trained run gives vectors of texts and the latent semantic analysis; it predicts no tokens and scores no text.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path

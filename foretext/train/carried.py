@@ -5,8 +5,6 @@ micro-batch of a step has its own state: its rows continue where the same rows o
 step is split. A resumed run may use another micro-batch size; `split_again` then gives each row its own state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -8,8 +8,6 @@ Counts are added up over all micro-batches of a step before the first backward p
 change its gradient.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -5,8 +5,6 @@ behind, and a run that the machine or a bug ended is started over. When resuming
 changes are shown, and those that are impossible are refused. A finished run gets its loss curve drawn if it is missing.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import io

@@ -43,8 +43,6 @@ regularisation (TAR), on the difference of neighbouring top states before dropou
 they are means of squares, here sums and counts; the factors α and β are the objective's weights.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -49,8 +49,6 @@ only; scores use the full softmax. If every class is a candidate, Q is 1 and bot
 The draws come from torch's own generator, which the loop seeds for each step; all micro-batches of a step share them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -37,8 +37,6 @@ is then shifted into place. The shift is a view of the same numbers, while a gat
 numerous as the scores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -4,8 +4,6 @@ An `OrderedBatch` gives each token a rank. From the ranks follow the masks of bo
 the query stream is computed: those with a target. The keys of a group are the memory's positions, then its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -14,8 +14,6 @@ projected distances, so that a new token needs no recomputation; there are as ma
 far, not as many as the memory could need. Rows may have tokens at different positions (see `relative_attention`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NotRequired, TypedDict

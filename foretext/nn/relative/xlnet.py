@@ -21,8 +21,6 @@ token, and can predict it. It is computed only where a token is predicted. Block
 group by group: sequences of similar length, read in one direction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -44,8 +44,6 @@ Deviation: the released code normalises a layer by one mean and one variance ove
 vector depends on the rest of the batch. Here it is layer norm, as the paper says, over each word's own numbers.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -24,8 +24,6 @@ Llama's is norm=pre, norm_kind=rms, activation=silu, gated, without bias, positi
 choices.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ be of no use elsewhere, and the vector for unknown words would never learn. Its 
 Scores are those of the main task's primary module: [B, T, C] at every word, or [B, C].
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

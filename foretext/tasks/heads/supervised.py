@@ -17,8 +17,6 @@ The first token's state of a masked model is nearly the same for all texts. If i
 variance between texts, W_y would get weights that turn dropout into noise far above the signal.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -25,8 +25,6 @@ and F1 are SQuAD's: lower-cased, without articles and punctuation, the best over
 ideographs count as one word each. BLEU is sacrebleu's, which reports its own settings.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter

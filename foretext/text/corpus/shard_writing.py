@@ -5,8 +5,6 @@ memory, does not depend on the number of workers, and keeps copies of a document
 held back until it is certain that both sides get one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import errno

@@ -7,8 +7,6 @@ matter. A file that is damaged, cut short, too large, or needs an unsupported fe
 is passed to a library that walks it without checks, so every path through it is checked first.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

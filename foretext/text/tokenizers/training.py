@@ -8,8 +8,6 @@ Learning can take minutes in one call of a library, which reports no progress. I
 caller can show that work goes on, and can cancel.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

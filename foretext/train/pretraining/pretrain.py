@@ -16,8 +16,6 @@ The trunk does not read them and trains as in its paper. Fine-tuning reads them 
 of word vectors learn things that a language model of twenty minutes does not (docs/results.md).
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable, Iterable
