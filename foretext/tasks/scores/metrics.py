@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from foretext.config import Json
-from foretext.errors import EXIT_NOT_FINITE, UserError, counted, refuse_if
+from foretext.errors import EXIT_NOT_FINITE, counted, refuse_if
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
 
@@ -130,8 +130,7 @@ def metrics_of(kind: str, classes: int = 0) -> tuple[str, ...]:
 
 
 def check_metric(metric: str, allowed: Sequence[str]) -> None:
-    if metric not in allowed:
-        raise UserError(f"--metric {metric}: not available here; choose one of {', '.join(allowed)}")
+    refuse_if(metric not in allowed, f"--metric {metric}: not available here; choose one of {', '.join(allowed)}")
 
 
 def positive_label(labels: LabelSet) -> str | None:
@@ -196,11 +195,11 @@ def _class_warnings(gold: list[int], predicted: list[int], labels: LabelSet) -> 
 
 def _score_regression(gold: list[float], predicted: list[float]) -> Scores:
     wrong = sum(not math.isfinite(x) for x in predicted)
-    if wrong:
-        raise UserError(
-            f"{wrong:,} of {len(predicted):,} predicted scores are not finite; train with a lower rate",
-            EXIT_NOT_FINITE,
-        )
+    refuse_if(
+        wrong,
+        f"{wrong:,} of {len(predicted):,} predicted scores are not finite; train with a lower rate",
+        EXIT_NOT_FINITE,
+    )
     rmse = math.sqrt(sum((a - b) ** 2 for a, b in zip(gold, predicted, strict=True)) / len(gold))
     constant = [what for what, values in (("gold", gold), ("predicted", predicted)) if _constant(values)]
     if constant:
