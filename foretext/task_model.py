@@ -76,9 +76,11 @@ class TaskModel(GivesVectors):
         """Rows of a file or of Python data. By default a file is read like the training file, or by the task's own
         column names; `columns` or `format` override that (`format="none"`: by the task's own names)."""
         reading = self.reading(need_labels, columns, format)
-        if isinstance(data, str | Path):
-            return self.family.read(Path(data), reading).rows
-        return self.family.from_data(data, reading)
+        return (
+            self.family.read(Path(data), reading).rows
+            if isinstance(data, str | Path)
+            else self.family.from_data(data, reading)
+        )
 
     def reading(
         self,

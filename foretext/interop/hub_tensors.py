@@ -116,9 +116,12 @@ def _read_pieces(folder: Path) -> dict[str, Tensor]:
 
 def _is_plain(value: object) -> bool:
     """Whether a tensor has all of its numbers: one that repeats a few through its strides could fill any memory."""
-    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
-        return False
-    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    return (
+        isinstance(value, Tensor)
+        and value.layout is torch.strided
+        and not value.is_meta
+        and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    )
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:

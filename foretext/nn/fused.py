@@ -89,9 +89,11 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 def add_dropped(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
     """residual + dropout(x)."""
-    if training and p > 0.0 and full_precision_on_cpu(x):
-        return _Dropout.apply(x, p, residual)
-    return residual + F.dropout(x, p, training)
+    return (
+        _Dropout.apply(x, p, residual)
+        if training and p > 0.0 and full_precision_on_cpu(x)
+        else residual + F.dropout(x, p, training)
+    )
 
 
 # -- linear ------------------------------------------------------------------------------------------------------------
@@ -108,9 +110,11 @@ def linear(x_ND: Tensor, layer: nn.Linear) -> Tensor:
 
 def weight_gradient(grad_NO: Tensor, x_NI: Tensor) -> Tensor:
     """gradᵀ x, [O, I]."""
-    if grad_NO.shape[1] > x_NI.shape[1] and len(x_NI) >= MANY_ROWS:
-        return torch.mm(x_NI.t(), grad_NO).t()
-    return torch.mm(grad_NO.t(), x_NI)
+    return (
+        torch.mm(x_NI.t(), grad_NO).t()
+        if grad_NO.shape[1] > x_NI.shape[1] and len(x_NI) >= MANY_ROWS
+        else torch.mm(grad_NO.t(), x_NI)
+    )
 
 
 def bias_gradient(grad_NO: Tensor) -> Tensor:

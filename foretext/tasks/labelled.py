@@ -84,9 +84,11 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
     """Numeric order if every name is a number ("10" after "9"; "1" and "01" stay different), otherwise order of
     text."""
     names = set(names)
-    if all(_NUMBER.fullmatch(name) for name in names):
-        return tuple(sorted(names, key=lambda name: (Decimal(name), name)))
-    return tuple(sorted(names))
+    return (
+        tuple(sorted(names, key=lambda name: (Decimal(name), name)))
+        if all(_NUMBER.fullmatch(name) for name in names)
+        else tuple(sorted(names))
+    )
 
 
 def label_warnings(rows: Sequence[Row]) -> list[str]:

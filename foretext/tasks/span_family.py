@@ -137,9 +137,11 @@ class SpanFamily(Family):
         from foretext.tasks.heads.recurrent_models import RecurrentSpan
         from foretext.tasks.heads.token_tasks import SpanTask
 
-        if transfer.model == "recurrent":
-            return RecurrentSpan(model, transfer.reader, dropout)
-        return SpanTask(model.width, transfer.lm_weight, dropout, model.init_std)
+        return (
+            RecurrentSpan(model, transfer.reader, dropout)
+            if transfer.model == "recurrent"
+            else SpanTask(model.width, transfer.lm_weight, dropout, model.init_std)
+        )
 
     def encode(
         self, rows: Sequence[Question], encoding: Encoding, labelled: bool, note: Note, progress: Progress

@@ -166,9 +166,11 @@ def going_on(change: Change) -> str:
 def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
     """The message for a run that is finished, even if settings were given that would change it."""
     given = ", ".join(str(change) for change in changes if change.key != "run.foretext")
-    if not given:
-        return f"{where} is finished; nothing to do{then}"
-    return f"{where} is finished, so the new settings are not used ({given}){then}"
+    return (
+        f"{where} is finished; nothing to do{then}"
+        if not given
+        else f"{where} is finished, so the new settings are not used ({given}){then}"
+    )
 
 
 # -- the picture of one that is done -----------------------------------------------------------------------------------

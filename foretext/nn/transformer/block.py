@@ -114,9 +114,11 @@ class TransformerConfig(TransformerShape):
         return self.inner or 4 * self.width
 
     def build_norm(self, width: int) -> nn.Module:
-        if self.norm_kind == "rms":
-            return RMSNorm(width, eps=self.epsilon)
-        return nn.LayerNorm(width, eps=self.epsilon, bias=self.bias)
+        return (
+            RMSNorm(width, eps=self.epsilon)
+            if self.norm_kind == "rms"
+            else nn.LayerNorm(width, eps=self.epsilon, bias=self.bias)
+        )
 
     def norm_parameters(self, width: int) -> int:
         return 2 * width if self.norm_kind == "layer" and self.bias else width

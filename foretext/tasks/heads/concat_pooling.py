@@ -119,9 +119,11 @@ class RowNorm(nn.BatchNorm1d):
     """Batch norm. A row alone in its batch has no variance and is normalised as in prediction."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and len(x) < 2:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        return super().forward(x)
+        return (
+            F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            if self.training and len(x) < 2
+            else super().forward(x)
+        )
 
 
 class PoolingHead(nn.Module):

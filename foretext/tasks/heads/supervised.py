@@ -203,9 +203,11 @@ def both_orders(rows_BE: Tensor, batch: Batch) -> Tensor:
 
 
 def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
-    if any(label is None for label in labels):
-        return None
-    return torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
+    return (
+        None
+        if any(label is None for label in labels)
+        else torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
+    )
 
 
 def arranged(outputs: Tensor, group_B: Tensor, kind: str) -> Tensor:
@@ -227,9 +229,11 @@ def keep_factor(task: nn.Module, name: str) -> None:
 
 def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
     """The loss of the labels, summed over the examples."""
-    if kind == "regression":
-        return F.mse_loss(scores, labels, reduction="sum")
-    return F.cross_entropy(scores, labels, reduction="sum")
+    return (
+        F.mse_loss(scores, labels, reduction="sum")
+        if kind == "regression"
+        else F.cross_entropy(scores, labels, reduction="sum")
+    )
 
 
 # -- what every head on a trunk shares ---------------------------------------------------------------------------------
@@ -244,9 +248,7 @@ def new_layer(width: int, outputs: int, deviation: float) -> nn.Linear:
 
 def real_places(batch: Batch) -> Tensor:
     """[B, T], true at real tokens."""
-    if batch.mask_BT is not None:
-        return batch.mask_BT
-    return torch.ones_like(batch.ids_BT, dtype=torch.bool)
+    return batch.mask_BT if batch.mask_BT is not None else torch.ones_like(batch.ids_BT, dtype=torch.bool)
 
 
 def spread(values_NC: Tensor, places_BT: Tensor) -> Tensor:

@@ -62,9 +62,11 @@ def train_tokenizer(
     drawn = sample_stretches(documents, config.sample_megabytes * 1_000_000, seed)
     if all(map(str.isspace, drawn)):
         raise _empty()
-    if kind == "unigram":
-        return _train_unigram(drawn, config, specials or unigram.SPECIALS, progress)
-    return _LEARNERS[kind](drawn, config, progress)
+    return (
+        _train_unigram(drawn, config, specials or unigram.SPECIALS, progress)
+        if kind == "unigram"
+        else _LEARNERS[kind](drawn, config, progress)
+    )
 
 
 def least_size(kind: str) -> int:

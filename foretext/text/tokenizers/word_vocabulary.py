@@ -79,9 +79,11 @@ class Words(Tokenizer):
         self._numbers = True
 
     def encode(self, text: str) -> list[int]:
-        if self.split == "contractions":
-            return self._looked_up(split_words(text))
-        return self._numbered(text, self._engine.encode(text))
+        return (
+            self._looked_up(split_words(text))
+            if self.split == "contractions"
+            else self._numbered(text, self._engine.encode(text))
+        )
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         if self.split == "contractions":
@@ -102,9 +104,11 @@ class Words(Tokenizer):
 
     def _looked_up(self, words: Iterable[str]) -> list[int]:
         ids, unknown = self._ids, self.specials[UNKNOWN]
-        if self._numbers:
-            return [ids[word] if word in ids else self._number(word) for word in words]
-        return [ids.get(word, unknown) for word in words]
+        return (
+            [ids[word] if word in ids else self._number(word) for word in words]
+            if self._numbers
+            else [ids.get(word, unknown) for word in words]
+        )
 
     def _numbered(self, text: str, ids: list[int]) -> list[int]:
         return self.encode_with_offsets(text)[0] if self._numbers and self.unknown in ids else ids
