@@ -140,8 +140,7 @@ class TaskModel(GivesVectors):
         rows = self.rows(data, True, columns, format)
         if metric is not None:
             check_metric(metric, self.family.metrics(self.model.task_config))
-        predictions = self._predictions(rows, True, progress, reporter)
-        scores = self.family.score(rows, predictions, self.model.task_config)
+        scores = self.family.score(rows, self._predictions(rows, True, progress, reporter), self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
     def check_gives_vectors(self) -> None:
@@ -158,8 +157,7 @@ class TaskModel(GivesVectors):
     ) -> tuple[Encoded, list[np.ndarray]]:
         refuse_if(not rows, "there are no rows to predict")
         if self.model.views is not None:
-            note = (reporter or Warns()).note
-            encoded = self.family.whole(rows, self.model.task_config, labelled, note)
+            encoded = self.family.whole(rows, self.model.task_config, labelled, (reporter or Warns()).note)
             return encoded, view_scores(self.model, rows, progress)
         encoded = encode(rows, self.model, reporter, labelled=labelled)
         return encoded, example_scores(self.model, encoded.examples, progress)

@@ -281,8 +281,7 @@ def head_tensors(
         last = names.last_bias.format(last=model.model_config.layers - 1)
         weights[last] = (weights[last].double() + _folded(parameters["head.weight"], parameters["head.bias"])).float()
     tensors = {theirs: parameters[ours].float().contiguous() for ours, theirs in head.names.items()}
-    described = _described(head, task.kind, config.labels, len(parameters["head.weight"]))
-    return tensors, described
+    return tensors, _described(head, task.kind, config.labels, len(parameters["head.weight"]))
 
 
 def _folded(weight: Tensor, bias: Tensor) -> Tensor:

@@ -160,8 +160,7 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
         )
     groups = _copies(rows)
     wanted = max(1, round(len(rows) * fraction))
-    sizes = [sum(map(len, group)) for group in groups]
-    chosen = _pick_copies(rows, groups, _allocate(sizes, wanted), seed)
+    chosen = _pick_copies(rows, groups, _allocate([sum(map(len, group)) for group in groups], wanted), seed)
     train = [row for i, row in enumerate(rows) if i not in chosen]
     valid = [row for i, row in enumerate(rows) if i in chosen]
     if not valid:

@@ -91,8 +91,7 @@ class RunningPool:
         """[B, 3 · D]; zeros for a document without tokens."""
         empty_B = self.count_B == 0
         mean_BD = self.sum_BD / self.count_B.clamp(min=1)[:, None]
-        joined = torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1)
-        return joined.masked_fill(empty_B[:, None], 0.0)
+        return torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1).masked_fill(empty_B[:, None], 0.0)
 
 
 def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iterator[tuple[Tensor, Tensor, bool]]:

@@ -93,8 +93,7 @@ class SupervisedTask(LabelledTask):
         self.pooling = pooling
         self.kind = kind
         self.p = p
-        outputs = 1 if kind in ("choice", "regression") else classes
-        self.head = new_layer(width, outputs, init_std)
+        self.head = new_layer(width, 1 if kind in ("choice", "regression") else classes, init_std)
         self.dense = new_layer(width, width, init_std) if hidden else None
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:

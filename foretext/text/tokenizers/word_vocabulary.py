@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import tokenizers
 
-from foretext.errors import UserError, refuse_if
+from foretext.errors import refuse_if
 from foretext.text.tokenizers.base import (
     Fields,
     Offsets,
@@ -161,11 +161,11 @@ def learn_words(sample: Sequence[str], config: TokenizerConfig, progress: Callab
     `config.least` times; ties in alphabetical order."""
     counts = counted_words(sample, basic_splitter(config.lower), progress)
     words = WordList.of_counts(counts, config.size - len(SPECIALS), config.least).words
-    if not words:  # for example Thai, which has no spaces
-        raise UserError(
-            f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
-            "or use --set tokenizer.kind=unigram"
-        )
+    refuse_if(
+        not words,  # for example Thai, which has no spaces
+        f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
+        "or use --set tokenizer.kind=unigram",
+    )
     return words_of(words, config.lower)
 
 
@@ -185,10 +185,10 @@ def count_words(
             forgotten += 1
             counts = Counter({word: count for word, count in counts.items() if count > forgotten})
     words = WordList.of_counts(counts, size - len(SPECIALS), least).words
-    if len(words) < LEAST_WORDS:
-        raise UserError(
-            f"the text has {len(words)} words that occur at least {least} times, of {sum(counts.values()):,} in all; "
-            "give more text, or --set tokenizer.least=1"
-        )
+    refuse_if(
+        len(words) < LEAST_WORDS,
+        f"the text has {len(words)} words that occur at least {least} times, of {sum(counts.values()):,} in all; "
+        "give more text, or --set tokenizer.least=1",
+    )
     progress("counting words", 1, 1)
     return words_of(words, lower=True, split="contractions")
