@@ -103,9 +103,8 @@ MANY_ROWS = 3000
 
 def linear(x_ND: Tensor, layer: nn.Linear) -> Tensor:
     """What `layer` computes."""
-    if full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == layer.weight.dtype:
-        return _Linear.apply(x_ND, layer.weight, layer.bias)
-    return F.linear(x_ND, layer.weight, layer.bias)
+    fused = full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == layer.weight.dtype
+    return (_Linear.apply if fused else F.linear)(x_ND, layer.weight, layer.bias)
 
 
 def weight_gradient(grad_NO: Tensor, x_NI: Tensor) -> Tensor:

@@ -230,10 +230,10 @@ def attend(qkv_S3HK: Tensor, groups: Groups, p: float, hidden: Hiding | None = N
     masks = tuple(None if mask is None else mask.to(qkv_S3HK.dtype) for mask in hidden or (None,) * len(groups))
     if full_precision_on_cpu(qkv_S3HK):
         return (_DroppedAttention if p else _FusedAttention).apply(qkv_S3HK, groups, p, causal, masks)
-    parts = [
-        _slots(F.scaled_dot_product_attention(*_sequences(qkv_S3HK, group), mask, dropout_p=p, is_causal=causal))
-        for group, mask in zip(groups, masks)
-    ]
+    parts = []
+    for group, mask in zip(groups, masks):
+        q, k, v = _sequences(qkv_S3HK, group)
+        parts.append(_slots(F.scaled_dot_product_attention(q, k, v, mask, dropout_p=p, is_causal=causal)))
     return _joined(parts, qkv_S3HK)
 
 

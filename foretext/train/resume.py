@@ -6,10 +6,10 @@ changes are shown, and those that are impossible are refused. A finished run get
 """
 
 import contextlib
-import dataclasses
 import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,9 +144,11 @@ def _clear(run: RunDirectory, writer: RunWriter) -> None:
 def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None] = lambda change: None) -> Config:
     """`new` if it differs from `old` only in keys that may change; `note` gets each change. The tokenizer's keys are
     known only once the tokenizer exists."""
-    run = dataclasses.replace(new.run, tokenizer=old.run.tokenizer)
-    model = dataclasses.replace(new.model, vocabulary=old.model.vocabulary)
-    new = dataclasses.replace(new, run=run, model=model)
+    new = replace(
+        new,
+        run=replace(new.run, tokenizer=old.run.tokenizer),
+        model=replace(new.model, vocabulary=old.model.vocabulary),
+    )
     changes = difference(old.by_name(), new.by_name())
     for change in changes:
         refuse_if(

@@ -236,9 +236,12 @@ def wilson(accuracy: float, rows: int) -> tuple[float, float]:
 
 def with_interval(scores: Scores, rows: Sequence[Any], predictions: Predictions, score: Score, seed: int = 0) -> Scores:
     """The scores with the interval of the main one. `score`: how rows and predictions are scored."""
-    if scores.main == "accuracy" and predictions.kind in _OF_ROWS:
-        return replace(scores, interval=wilson(scores.main_value, len(rows)))
-    return replace(scores, interval=_bootstrap(scores, rows, predictions, score, seed))
+    interval = (
+        wilson(scores.main_value, len(rows))
+        if scores.main == "accuracy" and predictions.kind in _OF_ROWS
+        else _bootstrap(scores, rows, predictions, score, seed)
+    )
+    return replace(scores, interval=interval)
 
 
 def _bootstrap(
