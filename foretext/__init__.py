@@ -4,8 +4,6 @@
 `ft.finetune`, `ft.new_model`, `ft.OtherTask` and `ft.read_sentences`. torch is imported only when one of them needs it.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"

@@ -9,8 +9,6 @@ clf.predict(["a text", "another"])
 ft.load("runs/clf").evaluate("test.csv").values
 """
 
-from __future__ import annotations
-
 import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence

@@ -17,8 +17,6 @@ cut off at the limit (n: their words) rank below all that have ended, since a tr
 repeats itself. In a patient search they rank like the others.
 """
 
-from __future__ import annotations
-
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -121,9 +119,11 @@ def write_in_turn(
 def best_texts(model: SavedModel, prompts: Sequence[str], sampling: Sampling, beams: int = 0) -> Iterator[Written]:
     """A continuation of each prompt, yielded as it is done: the best that a search with this many beams finds; 0: a
     sampled one."""
-    if beams:
-        return (beam_search(model, prompt, beams, sampling)[0][0] for prompt in prompts)
-    return write_in_turn(model, prompts, sampling)
+    return (
+        (beam_search(model, prompt, beams, sampling)[0][0] for prompt in prompts)
+        if beams
+        else write_in_turn(model, prompts, sampling)
+    )
 
 
 def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, room: int) -> list[Written]:

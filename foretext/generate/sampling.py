@@ -16,8 +16,6 @@ there; shorter rows stay whole. Such a step costs a little more, and earlier tex
 forever (an LSTM) does not need this.
 """
 
-from __future__ import annotations
-
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,14 +35,13 @@ from foretext.text.tokenizers.base import Tokenizer
 def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int | None]:
     """What reads a text and continues it, and how many tokens it can read at once (None: any number). UserError for a
     model that cannot do `what` because it does not predict each token from those before it."""
-    reader = None
-    if model.objective is not None:
-        reader = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
+    objective, reads = model.objective, model.model_config.reads
+    reader = None if objective is None else objective.reader(model.trunk, reads, model.info.direction)
     if reader is None:
         need_causal(model, what)
         return model.trunk.eval(), reach_of(model)
     need_trained_head(model, what)
-    return reader, None if reads_on(reader) else model.model_config.reads
+    return reader, None if reads_on(reader) else reads
 
 
 class Decoder:

@@ -21,8 +21,6 @@ published. With a vocabulary, a new softmax over its words is drawn, which is us
 separated by white space, since another program had split the texts that the model was trained on.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Tables of names for decoders in Hugging Face folders: OpenAI's GPT and GPT-2, Llama and Qwen3."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

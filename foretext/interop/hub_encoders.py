@@ -1,7 +1,5 @@
 """Tables of names for bidirectional models in Hugging Face folders: BERT, RoBERTa, ALBERT and XLNet."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from foretext.interop.hub_names import HEAD, HubHead, HubNames, Theirs, both

@@ -1,8 +1,6 @@
 """What a table of names says about a system's folders in Hugging Face's format. `hub.py` reads and writes every system
 with its table (`TABLES`); a new system adds a table, not a converter."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -91,9 +89,7 @@ class HubNames:
     def shape_of(self, ours: str, model: Any) -> list[int] | None:
         """The shape of theirs, where it is not ours: of each part, if ours has several."""
         name = ours.split(".", 2)[2] if ours.startswith("blocks.") else ours
-        if name not in self.axes:
-            return None
-        return [sizes(model)[axis] for axis in self.axes[name]]
+        return None if name not in self.axes else [sizes(model)[axis] for axis in self.axes[name]]
 
     def plain(self, theirs: str) -> str:
         """A name of theirs without the prefix, if it has it, and with the newer of its endings."""

@@ -9,8 +9,6 @@ by name, tokenizer.json by both. If they disagree, the tokenizer belongs to anot
 renamed to `<|endoftext|>`: text never spells a special token, so its name does not matter, but its id does.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, TypedDict

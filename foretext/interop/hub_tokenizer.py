@@ -10,8 +10,6 @@ repairs broken text. The library cannot express spaCy's rules: such runs get `ru
 will differ.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -307,9 +305,11 @@ def _of_vocabulary(folder: Path) -> Tokenizer:
 
 
 def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], splitter: str, where: str) -> Tokenizer:
-    if any(piece.endswith(WORD_END) for piece in ids):
-        return CharBPE.from_published(ids, merges, splitter, where)
-    return ByteBPE.from_published(ids, merges, where)
+    return (
+        CharBPE.from_published(ids, merges, splitter, where)
+        if any(piece.endswith(WORD_END) for piece in ids)
+        else ByteBPE.from_published(ids, merges, where)
+    )
 
 
 def _of_library(path: Path, kinds: tuple[str, ...]) -> Tokenizer:

@@ -1,8 +1,6 @@
 """Our models under lm-evaluation-harness: `foretext lm-eval --model_args run=RUN --tasks …` runs its command line with
 our class added to its models. Log-likelihoods are those of `foretext prompt`."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Hashable, Sequence

@@ -5,8 +5,6 @@ occurs and, if there is one, a latent semantic analysis (`text/words/latent_sema
 them. Vectors that are not given are drawn, with about unit length.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

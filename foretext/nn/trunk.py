@@ -25,8 +25,6 @@ With d_n = (n − 1) / n instead, every update has the same weight: this is the 
 al. 2018). Buffers are not averaged: they are as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field

@@ -28,8 +28,6 @@ A large vocabulary is sampled in training (`nn/recurrent/bilm.py`), with new can
 always use the full softmax.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ An example is a window of consecutive token ids; each id except the first is a t
 objective over the reversed window, so models of the two directions differ only in the order of reading.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

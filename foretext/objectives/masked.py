@@ -15,8 +15,6 @@ tokens 80 % become the mask, 10 % a random ordinary piece, and 10 % stay. A unit
 skipped, as in BERT's released code. If none is left, a shortest word is chosen, as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -179,9 +177,11 @@ class MaskedObjective(Objective):
             self.weights[LOSS_OF_PAIRS[pairs]] = 1.0
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
-        if self.pairs == "none":
-            return FullSentences(shards, context - 2, self.tokenizer)
-        return SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
+        return (
+            FullSentences(shards, context - 2, self.tokenizer)
+            if self.pairs == "none"
+            else SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
+        )
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
         return growing_lengths(self.masking, context, LEAST_CONTEXT)
@@ -252,6 +252,8 @@ def _segments(span: Span) -> np.ndarray:
 
 def _first_places(batch: Batch) -> Tensor:
     """The index of each row's first real token: [B]."""
-    if batch.mask_BT is None:
-        return torch.zeros(len(batch.ids_BT), dtype=torch.int64, device=batch.ids_BT.device)
-    return batch.mask_BT.int().argmax(1)
+    return (
+        torch.zeros(len(batch.ids_BT), dtype=torch.int64, device=batch.ids_BT.device)
+        if batch.mask_BT is None
+        else batch.mask_BT.int().argmax(1)
+    )

@@ -12,8 +12,6 @@ between two words, if there are two; A starts where the reused half ends, and B 
 is. The position of the border, and the place of B, are drawn from (seed, epoch, index).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from foretext.errors import refuse_if

@@ -33,8 +33,6 @@ context the rank is the position in z, as in the paper. In the released code, an
 see each other, since they are not predicted: they share rank 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -164,9 +162,11 @@ class PermutationObjective(Objective):
         return growing_lengths(self.settings, whole, LEAST_PAIRED if self.settings.pairs else 1)
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
-        if self.settings.both_ways:
-            return TwoWayOrder(len(examples), batch_size)
-        return StreamOrder(len(examples) // 2, batch_size)  # the first half is read from the left
+        return (
+            TwoWayOrder(len(examples), batch_size)
+            if self.settings.both_ways
+            else StreamOrder(len(examples) // 2, batch_size)  # the first half is read from the left
+        )
 
     def make(self, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
         """Draws which tokens are predicted, and their order."""

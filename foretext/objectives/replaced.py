@@ -11,8 +11,6 @@ splitting a step changes nothing.
 Blanks are predicted by the generator, as in any masked model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar

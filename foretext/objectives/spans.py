@@ -25,8 +25,6 @@ closing quotes and brackets) and at line ends. A sentence longer than a sequence
 anywhere. As in the released code, sequences are the same in every epoch, but their order and their masks differ.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -10,8 +10,6 @@ written.
 With `start` and `decode_step` the objective serves `generate/many.py` as a model.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

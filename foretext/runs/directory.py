@@ -327,8 +327,10 @@ class RunDirectory:
     def _look(self, name: str) -> tuple[Path, Commit]:
         """Where a file is at this moment, and the commit that it belongs to."""
         newest = self._need()
-        if name not in newest.files:
-            raise UserError(f"{self.path} has no {name}; it holds {', '.join(sorted(newest.files)) or 'nothing'}")
+        refuse_if(
+            name not in newest.files,
+            f"{self.path} has no {name}; it holds {', '.join(sorted(newest.files)) or 'nothing'}",
+        )
         return newest.path(name), newest
 
     def _consistently(self, name: str, use: Callable[[Path, BufferedReader], T]) -> T:

@@ -1,7 +1,5 @@
 """Look into a run directory without loading its weights: `info` and `tokens`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -2,8 +2,6 @@
 texts and for words, and a run's word vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

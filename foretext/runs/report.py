@@ -2,8 +2,6 @@
 a library user gets only notes about the data, as Python warnings. The loop checks `stop.requested` between steps and
 does not know who sets it (the command line's `Stopper`, on a signal)."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

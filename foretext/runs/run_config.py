@@ -1,7 +1,5 @@
 """A run's configuration, `config.toml`, with one dataclass per section, and its progress, `training/position.json`."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import dataclass
@@ -104,9 +102,11 @@ class Budget:
 
     def spent(self, position: Position, reserve: float = 0.0) -> bool:
         """Whether to stop. `reserve`: seconds needed for the next step and the final evaluation."""
-        if self.minutes is not None:
-            return position.seconds + reserve >= 60.0 * self.minutes
-        return self.progress(position) >= 1.0
+        return (
+            position.seconds + reserve >= 60.0 * self.minutes
+            if self.minutes is not None
+            else self.progress(position) >= 1.0
+        )
 
     def in_steps(self, tokens: float, speed: float) -> float:
         """The budget in steps, given the tokens per step and per second."""

@@ -6,8 +6,6 @@ views/NAME.safetensors      what a view has learned: terms, vectors, topics
 views/head.safetensors      the weights for each block of each view, and the bias
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +42,7 @@ class TrunkRead(Reads):
         return word_states(self.model, rows, progress)
 
     def row_scores(self, rows: Sequence[Any], progress: Progress | None) -> list[np.ndarray]:
-        examples = encode(rows, self.model, Reporter(), labelled=False).examples
-        return example_scores(self.model, examples, progress)
+        return example_scores(self.model, encode(rows, self.model, Reporter(), labelled=False).examples, progress)
 
 
 def view_task_of(model: SavedModel) -> ViewTask:

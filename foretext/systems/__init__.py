@@ -1,7 +1,5 @@
 """One file per paper; this dictionary lists them all."""
 
-from __future__ import annotations
-
 from foretext.errors import UserError, closest, refuse_if
 from foretext.plan import VIEWS_ALONE
 from foretext.systems.albert import ALBERT

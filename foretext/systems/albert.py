@@ -15,14 +15,12 @@ Deviations
     longer with shorter sequences than the other masked systems.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.tasks.layouts.base import FramedLayout
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
@@ -63,10 +61,6 @@ SIZES = {
 }
 
 
-def build_objective(parts: ObjectiveParts) -> MaskedObjective:
-    return MaskedObjective(parts.model, parts.settings, "sentence order", SPECIALS, parts.tokenizer)
-
-
 ALBERT = System(
     name="albert",
     paper="Lan et al. 2019, ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
@@ -79,7 +73,9 @@ ALBERT = System(
     sizes=SIZES,
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
-    build_objective=build_objective,
+    build_objective=lambda parts: MaskedObjective(
+        parts.model, parts.settings, "sentence order", SPECIALS, parts.tokenizer
+    ),
     build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,

@@ -27,12 +27,10 @@ Deviations
     Whole-word masks: `--set objective.unit=word`.
 """
 
-from __future__ import annotations
-
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.tasks.layouts.base import FramedLayout
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
@@ -52,10 +50,6 @@ SIZES = {
 }
 
 
-def build_objective(parts: ObjectiveParts) -> MaskedObjective:
-    return MaskedObjective(parts.model, parts.settings, "next sentence", SPECIALS, parts.tokenizer)
-
-
 BERT = System(
     name="bert",
     paper="Devlin et al. 2018, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
@@ -68,7 +62,9 @@ BERT = System(
     sizes=SIZES,
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
-    build_objective=build_objective,
+    build_objective=lambda parts: MaskedObjective(
+        parts.model, parts.settings, "next sentence", SPECIALS, parts.tokenizer
+    ),
     build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,

@@ -26,13 +26,11 @@ Deviations
     `tiny` and `small` are not the paper's: Adam, and narrower.
 """
 
-from __future__ import annotations
-
 from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.parallel_text import TranslationSettings
 from foretext.objectives.translation import TranslationObjective
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import FEATURES, Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
 
 _READER = ReaderPlan(mix=False, beside="ends")  # [GloVe(x); CoVe(x)]
@@ -47,7 +45,6 @@ _SHORT = TrainingConfig(
     micro_batch=64,
     dropout=0.2,
 )
-_FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 
 
 def _short_size(width: int, words: int, targets: TranslationSettings) -> Size:
@@ -55,7 +52,7 @@ def _short_size(width: int, words: int, targets: TranslationSettings) -> Size:
         CoveConfig(width=width),
         TokenizerConfig("word-list", words),
         _SHORT,
-        _FEATURES,
+        FEATURES,
         epochs=10,
         least_updates=200,
         transfer=_FROZEN,

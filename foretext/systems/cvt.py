@@ -33,8 +33,6 @@ Deviations
     it learning from a primary that knows nothing yet.
 """
 
-from __future__ import annotations
-
 from foretext.errors import UserError
 from foretext.nn.recurrent.cvt import CvtConfig, CvtEncoder
 from foretext.objectives.base import Objective

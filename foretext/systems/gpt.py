@@ -25,8 +25,6 @@ Deviations
     standardised, by squared error; the paper does not say by which loss.
 """
 
-from __future__ import annotations
-
 from foretext.nn.transformer.block import TransformerConfig
 from foretext.nn.transformer.transformer import Transformer
 from foretext.objectives.causal import CausalObjective

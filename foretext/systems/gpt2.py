@@ -18,8 +18,6 @@ Deviations
     `tiny` and `small` are not the paper's: see `systems/base.py`.
 """
 
-from __future__ import annotations
-
 from foretext.nn.transformer.block import TransformerConfig
 from foretext.nn.transformer.transformer import Transformer
 from foretext.objectives.causal import CausalObjective

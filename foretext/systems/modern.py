@@ -27,8 +27,6 @@ Fine-tuning
     GPT's way (L3 = L2 + λ·L1).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from foretext.nn.transformer.block import TransformerConfig

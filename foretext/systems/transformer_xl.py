@@ -33,8 +33,6 @@ Deviations
     `tokenizer.kind`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from foretext.nn.relative.transformer_xl import TransformerXL, TransformerXLConfig

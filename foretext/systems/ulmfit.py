@@ -39,8 +39,6 @@ Deviations
     classifier's .01 is for one layer at a time.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from foretext.nn.recurrent.awd_lstm import AwdLstm, AwdLstmConfig

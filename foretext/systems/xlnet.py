@@ -43,8 +43,6 @@ Deviations
     context at a time, after a memory of as much; half of the tokens are predicted (K = 2), weights begin at N(0, 1/√D).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from foretext.nn.relative.xlnet import XLNet, XLNetConfig

@@ -33,8 +33,6 @@ steps as one pass over all tasks' rows; with one task it is such a pass.
 Indices count through all sources: the rows of the tasks, one task after the other, then the unlabelled text.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 from collections.abc import Iterable, Sequence, Sized

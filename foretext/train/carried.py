@@ -5,8 +5,6 @@ micro-batch of a step has its own state: its rows continue where the same rows o
 step is split. A resumed run may use another micro-batch size; `split_again` then gives each row its own state.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,9 +105,10 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: i
     numbers = {path.partition("/")[0] for path in tensors}
     parts = {str(number) for number in range(len(numbers))}
     check_names(tensors, {number + name: wanted[name] for number in parts for name in wanted}, where)
-    counted = 0
-    for number in sorted(parts):
-        counted += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
+    counted = sum(
+        _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
+        for number in sorted(parts)
+    )
     refuse_if(counted != rows, f"{where}: states of {counted} rows, not {rows}; {FOREIGN}")
 
 

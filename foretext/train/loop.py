@@ -8,8 +8,6 @@ Counts are added up over all micro-batches of a step before the first backward p
 change its gradient.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import time
@@ -254,9 +252,11 @@ class Loop:
         every = self.job.evaluate_every
         if every is None and self.job.config.schedule == "halving":
             every = self.stage().order.steps_per_epoch
-        if every is not None:
-            return self.position.step // every
-        return int(self.job.budget.progress(self.position) * self.job.config.evaluations)
+        return (
+            self.position.step // every
+            if every is not None
+            else int(self.job.budget.progress(self.position) * self.job.config.evaluations)
+        )
 
     def _affordable(self) -> bool:
         """With a budget in minutes, validation may take `EVALUATION_SHARE` of it."""

@@ -31,8 +31,6 @@ epoch; the number of halvings is part of the position. `root` (the released code
 √step) of the rate, times the warm-up.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

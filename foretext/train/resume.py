@@ -5,13 +5,11 @@ behind, and a run that the machine or a bug ended is started over. When resuming
 changes are shown, and those that are impossible are refused. A finished run gets its loss curve drawn if it is missing.
 """
 
-from __future__ import annotations
-
 import contextlib
-import dataclasses
 import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -146,9 +144,11 @@ def _clear(run: RunDirectory, writer: RunWriter) -> None:
 def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None] = lambda change: None) -> Config:
     """`new` if it differs from `old` only in keys that may change; `note` gets each change. The tokenizer's keys are
     known only once the tokenizer exists."""
-    run = dataclasses.replace(new.run, tokenizer=old.run.tokenizer)
-    model = dataclasses.replace(new.model, vocabulary=old.model.vocabulary)
-    new = dataclasses.replace(new, run=run, model=model)
+    new = replace(
+        new,
+        run=replace(new.run, tokenizer=old.run.tokenizer),
+        model=replace(new.model, vocabulary=old.model.vocabulary),
+    )
     changes = difference(old.by_name(), new.by_name())
     for change in changes:
         refuse_if(
@@ -168,9 +168,11 @@ def going_on(change: Change) -> str:
 def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
     """The message for a run that is finished, even if settings were given that would change it."""
     given = ", ".join(str(change) for change in changes if change.key != "run.foretext")
-    if not given:
-        return f"{where} is finished; nothing to do{then}"
-    return f"{where} is finished, so the new settings are not used ({given}){then}"
+    return (
+        f"{where} is finished; nothing to do{then}"
+        if not given
+        else f"{where} is finished, so the new settings are not used ({given}){then}"
+    )
 
 
 # -- the picture of one that is done -----------------------------------------------------------------------------------

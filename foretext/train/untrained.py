@@ -1,7 +1,5 @@
 """A model to fine-tune from when there is no run: new weights, and a vocabulary learned from the rows."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

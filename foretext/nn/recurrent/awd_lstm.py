@@ -43,8 +43,6 @@ regularisation (TAR), on the difference of neighbouring top states before dropou
 they are means of squares, here sums and counts; the factors α and β are the objective's weights.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -63,9 +61,11 @@ LEAST_SQUARE = 1e-8  # added to a row's mean square, so that a row of zeros stay
 
 def kept(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
     """A mask of zeros (probability p) and 1 / (1 − p), with the type and device of `like`."""
-    if full_precision_on_cpu(like):
-        return keep_mask(shape, p, like.dtype)
-    return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
+    return (
+        keep_mask(shape, p, like.dtype)
+        if full_precision_on_cpu(like)
+        else F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
+    )
 
 
 def embed_dropped(table_VD: Tensor, ids_N: Tensor, p: float, training: bool, level: bool = False) -> Tensor:

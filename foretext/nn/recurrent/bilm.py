@@ -49,8 +49,6 @@ only; scores use the full softmax. If every class is a candidate, Q is 1 and bot
 The draws come from torch's own generator, which the loop seeds for each step; all micro-batches of a step share them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -136,9 +134,11 @@ class WordSoftmax(nn.Module):
 
     def loss(self, states_ND: Tensor, targets_N: Tensor, candidates: Candidates | None = None) -> Tensor:
         """Summed; without candidates, over all words."""
-        if candidates is None:
-            return self.over_all().loss(states_ND, targets_N)
-        return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
+        return (
+            self.over_all().loss(states_ND, targets_N)
+            if candidates is None
+            else sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
+        )
 
     def over_all(self) -> TiedSoftmax:
         """Logits of all words, for scoring and writing."""

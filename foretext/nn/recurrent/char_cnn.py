@@ -8,8 +8,6 @@ The gates' bias a_k starts at −2, so that a highway initially copies. If the f
 no projection P, as in the released training code. Initial values are also from that code.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Literal

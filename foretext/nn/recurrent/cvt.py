@@ -26,8 +26,6 @@ Dropout is on the word's vector, its character features and the output of both l
 differs between labelled and unlabelled text, and is 0 for the primary's predictions that teach the views.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal

@@ -46,8 +46,6 @@ used only without clipping (`lstm_layer`); with clipping the steps are computed 
 If the state is as wide as the memory, there is no projection and, as in the released code, the state is not clipped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any

@@ -4,8 +4,6 @@ An `OrderedBatch` gives each token a rank. From the ranks follow the masks of bo
 the query stream is computed: those with a target. The keys of a group are the memory's positions, then its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -108,9 +106,11 @@ def _rows(members: tuple[int, ...], members_B: Tensor) -> slice | Tensor:
 
 def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
     """Where the tokens of these slots are in the flattened [B · T]."""
-    if packing.flat_N is None or packing.to_groups is None:
-        return torch.arange(slots.start, slots.stop, device=device)
-    return packing.flat_N[packing.to_groups[slots]]
+    return (
+        torch.arange(slots.start, slots.stop, device=device)
+        if packing.flat_N is None or packing.to_groups is None
+        else packing.flat_N[packing.to_groups[slots]]
+    )
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ projected distances, so that a new token needs no recomputation; there are as ma
 far, not as many as the memory could need. Rows may have tokens at different positions (see `relative_attention`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NotRequired, TypedDict
@@ -348,9 +346,11 @@ class TransformerXL(Trunk):
         """The end of what was seen: in training the states, otherwise the keys and values of each layer."""
         length = self.config.memory if self.training else self.evaluation_memory
         kept, real = last_of(seen, real_BM, mask_BT, length)
-        if self.training:
-            return {"layers": kept, "real": real}
-        return {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
+        return (
+            {"layers": kept, "real": real}
+            if self.training
+            else {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
+        )
 
     def _for_rows(self, state: State, rows: int) -> State:
         kept = "layers" if self.training else "keys"

@@ -21,8 +21,6 @@ token, and can predict it. It is computed only where a token is predicted. Block
 group by group: sequences of similar length, read in one direction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -245,8 +243,7 @@ class XLNet(TokenTrunk):
         return Hidden(top, layers, self._remembered(state, given[:-1], packing, ordered))
 
     def _waves(self, far_R: Tensor) -> Tensor:
-        waves_RD = sinusoids(far_R, self.config.width).to(self.query.dtype)
-        return dropout(waves_RD, self.config.dropout, self.training)
+        return dropout(sinusoids(far_R, self.config.width).to(self.query.dtype), self.config.dropout, self.training)
 
     def _remembered(
         self, state: MemoryState | None, given: list[Tensor], packing: Packing, ordered: OrderedBatch

@@ -7,8 +7,6 @@ layers share one block; RoBERTa has one segment and counts positions from 2. It 
 never sees a loss, and has no state: such a model reads a text at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

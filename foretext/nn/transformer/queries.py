@@ -13,8 +13,6 @@ is the backward pass:
 RMSNorm of states is here too, because PyTorch has no CPU kernel for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

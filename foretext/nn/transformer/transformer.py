@@ -4,8 +4,6 @@ Its blocks are those of `block.py`. Its state is a decoding cache, which has the
 far.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

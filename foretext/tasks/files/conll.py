@@ -88,8 +88,10 @@ def find_tag_format(path: Path, name: str | None, lines: Sequence[str] = ()) -> 
         first = next((line for line in lines if line.strip() and not line.startswith("#")), "").split("\t")
         universal = universal or (len(first) == 10 and _ID.fullmatch(first[0]) is not None)
         return TAG_FORMATS["conllu"] if universal else _ANY
-    if name not in TAG_FORMATS:
-        raise UserError(f"--format {name}: unknown format for tagging; the formats are {', '.join(TAG_FORMATS)}")
+    refuse_if(
+        name not in TAG_FORMATS,
+        f"--format {name}: unknown format for tagging; the formats are {', '.join(TAG_FORMATS)}",
+    )
     return TAG_FORMATS[name]
 
 
@@ -175,9 +177,7 @@ class _Columns:
             self._settle(len(cells), number)
         if len(cells) != self.expected:
             raise self._ragged(number, len(cells), f"line {self.first} has {self.expected}")
-        if self.format.universal and _SKIPPED_ID.fullmatch(cells[0]):
-            return None
-        return self._tagged(cells, number)
+        return None if self.format.universal and _SKIPPED_ID.fullmatch(cells[0]) else self._tagged(cells, number)
 
     def _tagged(self, cells: Sequence[str], number: int) -> tuple[str, str | None]:
         word = cells[self.format.word - 1].strip(" ")
@@ -239,8 +239,7 @@ def read_sentences(
     files (also folders and globs) have one sentence per line, tables one per row; from column files like the labelled
     ones, the words are read. `errors`: bytes that are not UTF-8, "strict" or "replace". `notes` collects notes for the
     user."""
-    if errors not in ERRORS:
-        raise UserError(f"errors must be {' or '.join(ERRORS)}, not {errors!r}")
+    refuse_if(errors not in ERRORS, f"errors must be {' or '.join(ERRORS)}, not {errors!r}")
     remarks: list[str] = [] if notes is None else notes
     plain: list[TextFile] = []
     words: list[str] = []

@@ -5,7 +5,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from foretext.errors import UserError, refuse_if
+from foretext.errors import refuse_if
 from foretext.tasks.files.format_readers import (
     NLI,
     Reader,
@@ -48,8 +48,7 @@ def read_format(
 
 
 def find_format(name: str) -> Format:
-    if name not in FORMATS:
-        raise UserError(f"--format {name}: no such format; the formats are {', '.join(sorted(FORMATS))}")
+    refuse_if(name not in FORMATS, f"--format {name}: no such format; the formats are {', '.join(sorted(FORMATS))}")
     return FORMATS[name]
 
 

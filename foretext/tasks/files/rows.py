@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretext.errors import UserError, closest, did_you_mean
+from foretext.errors import UserError, closest, did_you_mean, refuse_if
 from foretext.tasks.files.format_readers import ChoiceNumber, Record, numbered_choices
 from foretext.tasks.files.formats import find_format, read_format
 from foretext.text.corpus.tables import Table, read_table, table_of_records, unpacked
@@ -80,8 +80,7 @@ def read_task_table(
     """The table behind `read_rows` with all its columns. `rows_of` makes rows of it, in the same order."""
     if format is None:
         return read_table(path, errors=errors, notes=notes)
-    if columns:
-        raise UserError(f"{path}: --format {format} already defines its columns; leave out --columns or --format")
+    refuse_if(columns, f"{path}: --format {format} already defines its columns; leave out --columns or --format")
     return read_format(path, format, kind, errors=errors, notes=notes)
 
 
@@ -194,17 +193,16 @@ def _find(table: Table, field: str, names: dict[str, str], fields: Sequence[str]
     if name in table.columns:
         return name
     known = ", ".join(table.columns) or "none"
-    if _CHOICE.fullmatch(field) and name == field and sum(bool(_CHOICE.fullmatch(c)) for c in table.columns) == 1:
-        raise UserError(
-            f"{table.name}: no column {name!r}; a choice needs at least choice1 and choice2; the columns are {known}; "
-            f"add it, or name another with --columns {field}=…"
-        )
+    refuse_if(
+        _CHOICE.fullmatch(field) and name == field and sum(bool(_CHOICE.fullmatch(c)) for c in table.columns) == 1,
+        f"{table.name}: no column {name!r}; a choice needs at least choice1 and choice2; the columns are {known}; "
+        f"add it, or name another with --columns {field}=…",
+    )
     taken = {names.get(other, other) for other in fields if other != field}
     free = [column for column in table.columns if column not in taken]
-    if not free:
-        raise UserError(
-            f"{table.name}: no column {name!r}, and the columns {known} are already used; add one for the {field}"
-        )
+    refuse_if(
+        not free, f"{table.name}: no column {name!r}, and the columns {known} are already used; add one for the {field}"
+    )
     raise UserError(
         f"{table.name}: no column {name!r}{did_you_mean(name, free)}; the columns are {known}; "
         f'name the right one, for example --columns "{field}={closest(name, free) or free[0]}"'
@@ -296,8 +294,7 @@ def table_from(data: Any, kind: str) -> Table:
         raise UserError(f"data: a {type(data).__name__}, but a list of rows, a frame or a pair (X, y) is needed")
     else:
         records = [_record(item, kind, f"data[{i}]") for i, item in enumerate(data)]
-    if not records:
-        raise UserError("data: no rows; give at least one")
+    refuse_if(not records, "data: no rows; give at least one")
     return table_of_records(records, "data", [f"data[{i}]" for i in range(len(records))])
 
 
@@ -307,8 +304,7 @@ def listed(data: Any, what: str, name: str | None) -> list[tuple[str, Any]]:
     if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
         raise UserError(f"{name or 'data'}: a {type(data).__name__}, but a list of {what} is needed")
     items = [(f"{name} {i + 1}" if name else f"data[{i}]", item) for i, item in enumerate(data)]
-    if not items:
-        raise UserError(f"{name or 'data'}: no {what}; give at least one")
+    refuse_if(not items, f"{name or 'data'}: no {what}; give at least one")
     return items
 
 
@@ -316,8 +312,10 @@ def _pair_records(data: tuple[Any, ...], kind: str) -> list[Record]:
     if len(data) != 2 or any(isinstance(part, str) or not isinstance(part, Iterable) for part in data):
         raise UserError("data: a tuple must be a pair (X, y) of texts and labels; give rows as a list")
     texts, labels = list(data[0]), list(data[1])
-    if len(texts) != len(labels):
-        raise UserError(f"data: X has {len(texts)} texts but y has {len(labels)} labels; the numbers must be equal")
+    refuse_if(
+        len(texts) != len(labels),
+        f"data: X has {len(texts)} texts but y has {len(labels)} labels; the numbers must be equal",
+    )
     field = LABEL_FIELDS.get(kind, "label")
     return [_record(text, kind, f"X[{i}]") | {field: label} for i, (text, label) in enumerate(zip(texts, labels))]
 

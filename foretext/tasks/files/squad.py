@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from foretext.errors import UserError
+from foretext.errors import UserError, refuse_if
 from foretext.tasks.files.rows import listed
 from foretext.text.corpus.tables import cleaned, unpacked
 from foretext.text.corpus.text_files import ReadReport, note_replaced, read_text
@@ -52,8 +52,7 @@ def read_squad(
     reader = _Reader(errors, need_answers)
     records = _records(_parsed(path, errors, notes), reader, str(path))
     placed = [(reader.question(record, passage, str(path), place), place) for record, passage, place in records]
-    if not placed:
-        raise UserError(f"{path}: no questions in it; give a file in SQuAD's layout")
+    refuse_if(not placed, f"{path}: no questions in it; give a file in SQuAD's layout")
     check_ids(placed, str(path))
     if reader.moved:
         notes.append(

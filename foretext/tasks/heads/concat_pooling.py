@@ -91,8 +91,7 @@ class RunningPool:
         """[B, 3 · D]; zeros for a document without tokens."""
         empty_B = self.count_B == 0
         mean_BD = self.sum_BD / self.count_B.clamp(min=1)[:, None]
-        joined = torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1)
-        return joined.masked_fill(empty_B[:, None], 0.0)
+        return torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1).masked_fill(empty_B[:, None], 0.0)
 
 
 def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
@@ -119,9 +118,11 @@ class RowNorm(nn.BatchNorm1d):
     """Batch norm. A row alone in its batch has no variance and is normalised as in prediction."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and len(x) < 2:
-            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-        return super().forward(x)
+        return (
+            F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+            if self.training and len(x) < 2
+            else super().forward(x)
+        )
 
 
 class PoolingHead(nn.Module):

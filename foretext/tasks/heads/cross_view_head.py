@@ -20,8 +20,6 @@ be of no use elsewhere, and the vector for unknown words would never learn. Its 
 Scores are those of the main task's primary module: [B, T, C] at every word, or [B, C].
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,9 +124,11 @@ class TaskModules(nn.Module):
     def asked(self, view: str, batch: CvtBatch) -> Tensor:
         """Which of the primary's predictions, in order, the view must make too."""
         assert batch.words_BT is not None
-        if self.task.kind == "tagging":
-            return view_places(batch.words_BT, view, batch.asked_BT)[batch.words_BT]
-        return batch.words_BT.any(dim=1)
+        return (
+            view_places(batch.words_BT, view, batch.asked_BT)[batch.words_BT]
+            if self.task.kind == "tagging"
+            else batch.words_BT.any(dim=1)
+        )
 
     def view_losses(self, teacher_NC: Tensor, states: CvtStates, batch: CvtBatch) -> dict[str, LossSum]:
         """KL of each view to the primary's log-probabilities."""
@@ -220,9 +220,11 @@ class ManySources:
         return len(self.labelled) + len(self.unlabelled)
 
     def example(self, epoch: int, index: int) -> Sourced:
-        if index < len(self.labelled):
-            return self.labelled[index]
-        return Sourced(None, self.unlabelled[index - len(self.labelled)])
+        return (
+            self.labelled[index]
+            if index < len(self.labelled)
+            else Sourced(None, self.unlabelled[index - len(self.labelled)])
+        )
 
     def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
         """The tokens of the first epoch's labelled and unlabelled steps, and one example step of each kind."""
@@ -315,9 +317,11 @@ class CrossViewHead(WordByWord, Objective):
             return replace(batch, asked_BT=padded([item.asked for item in unwrapped])[0].bool())
         batch = self._batch([_ids(item) for item in unwrapped], task)
         batch = replace(batch, hidden_BT=self._hidden(given, batch.ids_BT.shape, draw))
-        if self.tasks[task].kind == "tagging":
-            return replace(batch, targets_BT=tag_targets(unwrapped, batch.ids_BT.shape))
-        return replace(batch, labels=_labels(unwrapped))
+        return (
+            replace(batch, targets_BT=tag_targets(unwrapped, batch.ids_BT.shape))
+            if self.tasks[task].kind == "tagging"
+            else replace(batch, labels=_labels(unwrapped))
+        )
 
     def _hidden(self, given: Sequence[Sourced], shape: tuple[int, ...], draw: Draw | None) -> Tensor | None:
         """Which words are read as unknown; None if none are, or if nothing is drawn."""
@@ -398,6 +402,8 @@ class CrossViewHead(WordByWord, Objective):
 
 
 def _labels(examples: Sequence[Example]) -> Tensor | None:
-    if any(example.label is None for example in examples):
-        return None
-    return torch.tensor([int(example.label or 0) for example in examples])
+    return (
+        None
+        if any(example.label is None for example in examples)
+        else torch.tensor([int(example.label or 0) for example in examples])
+    )

@@ -17,8 +17,6 @@ The first token's state of a masked model is nearly the same for all texts. If i
 variance between texts, W_y would get weights that turn dropout into noise far above the signal.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,8 +93,7 @@ class SupervisedTask(LabelledTask):
         self.pooling = pooling
         self.kind = kind
         self.p = p
-        outputs = 1 if kind in ("choice", "regression") else classes
-        self.head = new_layer(width, outputs, init_std)
+        self.head = new_layer(width, 1 if kind in ("choice", "regression") else classes, init_std)
         self.dense = new_layer(width, width, init_std) if hidden else None
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
@@ -205,9 +202,11 @@ def both_orders(rows_BE: Tensor, batch: Batch) -> Tensor:
 
 
 def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
-    if any(label is None for label in labels):
-        return None
-    return torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
+    return (
+        None
+        if any(label is None for label in labels)
+        else torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
+    )
 
 
 def arranged(outputs: Tensor, group_B: Tensor, kind: str) -> Tensor:
@@ -229,9 +228,11 @@ def keep_factor(task: nn.Module, name: str) -> None:
 
 def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
     """The loss of the labels, summed over the examples."""
-    if kind == "regression":
-        return F.mse_loss(scores, labels, reduction="sum")
-    return F.cross_entropy(scores, labels, reduction="sum")
+    return (
+        F.mse_loss(scores, labels, reduction="sum")
+        if kind == "regression"
+        else F.cross_entropy(scores, labels, reduction="sum")
+    )
 
 
 # -- what every head on a trunk shares ---------------------------------------------------------------------------------
@@ -246,9 +247,7 @@ def new_layer(width: int, outputs: int, deviation: float) -> nn.Linear:
 
 def real_places(batch: Batch) -> Tensor:
     """[B, T], true at real tokens."""
-    if batch.mask_BT is not None:
-        return batch.mask_BT
-    return torch.ones_like(batch.ids_BT, dtype=torch.bool)
+    return batch.mask_BT if batch.mask_BT is not None else torch.ones_like(batch.ids_BT, dtype=torch.bool)
 
 
 def spread(values_NC: Tensor, places_BT: Tensor) -> Tensor:

@@ -14,8 +14,6 @@ the extract position. A causal trunk may add λ·L1 as in `supervised.py`; it mu
 follows, which limits the quality of its answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

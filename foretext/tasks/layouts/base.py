@@ -31,8 +31,6 @@ before the first or after the last, where such an encoder has never seen anythin
 itself has its own segment: the first text, the end token, the second text. A text without tokens becomes one end token.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal

@@ -25,17 +25,16 @@ and the interval is between the 2.5th and 97.5th percentile. If there are too ma
 the interval is narrowed by the square root of the ratio.
 """
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from foretext.config import Json
-from foretext.errors import EXIT_NOT_FINITE, UserError, counted, refuse_if
+from foretext.errors import EXIT_NOT_FINITE, counted, refuse_if
 from foretext.tasks.files.predictions import Predictions
 from foretext.tasks.labelled import LabelSet
 
@@ -130,8 +129,7 @@ def metrics_of(kind: str, classes: int = 0) -> tuple[str, ...]:
 
 
 def check_metric(metric: str, allowed: Sequence[str]) -> None:
-    if metric not in allowed:
-        raise UserError(f"--metric {metric}: not available here; choose one of {', '.join(allowed)}")
+    refuse_if(metric not in allowed, f"--metric {metric}: not available here; choose one of {', '.join(allowed)}")
 
 
 def positive_label(labels: LabelSet) -> str | None:
@@ -196,11 +194,11 @@ def _class_warnings(gold: list[int], predicted: list[int], labels: LabelSet) -> 
 
 def _score_regression(gold: list[float], predicted: list[float]) -> Scores:
     wrong = sum(not math.isfinite(x) for x in predicted)
-    if wrong:
-        raise UserError(
-            f"{wrong:,} of {len(predicted):,} predicted scores are not finite; train with a lower rate",
-            EXIT_NOT_FINITE,
-        )
+    refuse_if(
+        wrong,
+        f"{wrong:,} of {len(predicted):,} predicted scores are not finite; train with a lower rate",
+        EXIT_NOT_FINITE,
+    )
     rmse = math.sqrt(sum((a - b) ** 2 for a, b in zip(gold, predicted, strict=True)) / len(gold))
     constant = [what for what, values in (("gold", gold), ("predicted", predicted)) if _constant(values)]
     if constant:
@@ -238,9 +236,12 @@ def wilson(accuracy: float, rows: int) -> tuple[float, float]:
 
 def with_interval(scores: Scores, rows: Sequence[Any], predictions: Predictions, score: Score, seed: int = 0) -> Scores:
     """The scores with the interval of the main one. `score`: how rows and predictions are scored."""
-    if scores.main == "accuracy" and predictions.kind in _OF_ROWS:
-        return dataclasses.replace(scores, interval=wilson(scores.main_value, len(rows)))
-    return dataclasses.replace(scores, interval=_bootstrap(scores, rows, predictions, score, seed))
+    interval = (
+        wilson(scores.main_value, len(rows))
+        if scores.main == "accuracy" and predictions.kind in _OF_ROWS
+        else _bootstrap(scores, rows, predictions, score, seed)
+    )
+    return replace(scores, interval=interval)
 
 
 def _bootstrap(
@@ -252,9 +253,7 @@ def _bootstrap(
 
     def of(places: Sequence[int] | np.ndarray) -> float:
         values = [predictions.values[place] for place in places]
-        return score([rows[place] for place in places], dataclasses.replace(predictions, values=values)).values[
-            scores.main
-        ]
+        return score([rows[place] for place in places], replace(predictions, values=values)).values[scores.main]
 
     count = len(rows) if predictions.kind in _MEANS else min(len(rows), MOST_ROWS)
     drawn = [draw.integers(len(rows), size=count) for _ in range(DRAWS)]

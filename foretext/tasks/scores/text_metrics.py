@@ -25,8 +25,6 @@ and F1 are SQuAD's: lower-cased, without articles and punctuation, the best over
 ideographs count as one word each. BLEU is sacrebleu's, which reports its own settings.
 """
 
-from __future__ import annotations
-
 import re
 import string
 from collections import Counter
@@ -111,9 +109,11 @@ def word_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float, fl
 
 def word_f1(words: list[str], guesses: list[str], unanswerable: bool) -> float:
     """SQuAD's F1 over the multisets of words; `unanswerable`: two empty sides match."""
-    if unanswerable and not (words and guesses):
-        return float(words == guesses)
-    return f1_score((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
+    return (
+        float(words == guesses)
+        if unanswerable and not (words and guesses)
+        else f1_score((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
+    )
 
 
 def without_signs(text: str) -> str:

@@ -11,8 +11,6 @@ One of these identifies columns of words and tags:
 - the last field is not a word: it has capitals or symbols (`B-per`, `Case=Nom`), or has few different values (`noun`).
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

@@ -10,8 +10,6 @@ Also: reading small files at once.
 same folder, sync, rename.
 """
 
-from __future__ import annotations
-
 import codecs
 import contextlib
 import glob

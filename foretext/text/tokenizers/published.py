@@ -7,8 +7,6 @@ matter. A file that is damaged, cut short, too large, or needs an unsupported fe
 is passed to a library that walks it without checks, so every path through it is checked first.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct
@@ -86,9 +84,11 @@ def _of_merges(path: Path, splitter: str) -> Tokenizer:
 
     pairs = read_merges(merges)
     ids = read_vocabulary(path, gaps=MOST_GAPS)
-    if any(piece.endswith(WORD_END) for piece in ids):
-        return CharBPE.from_published(read_vocabulary(path), pairs, splitter, str(path.parent))
-    return ByteBPE.from_published(ids, pairs, str(path.parent))
+    return (
+        CharBPE.from_published(read_vocabulary(path), pairs, splitter, str(path.parent))
+        if any(piece.endswith(WORD_END) for piece in ids)
+        else ByteBPE.from_published(ids, pairs, str(path.parent))
+    )
 
 
 MOST_GAPS = 64  # ids that a published file may leave out; RoBERTa's leaves out three fillers before its `<mask>`

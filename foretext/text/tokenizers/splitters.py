@@ -5,8 +5,6 @@ words.
 text is not English. A tokenizer file records the splitter (and spaCy's version), since the ids depend on it.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

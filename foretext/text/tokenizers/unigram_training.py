@@ -9,8 +9,6 @@ the mark `▁` belongs to the first run. Everything is sorted and runs in one th
 vocabulary.
 """
 
-from __future__ import annotations
-
 import hashlib
 import heapq
 import io

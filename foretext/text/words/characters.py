@@ -15,8 +15,6 @@ bytes, even inside a letter. An empty word is a begin and an end. Unpaired surro
 left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

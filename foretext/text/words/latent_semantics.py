@@ -24,8 +24,6 @@ Arora's removal of the first principal component is not done here: readers of a 
 A text is an array of ids. All texts are computed as one sparse product.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -9,8 +9,6 @@ BPE pieces would not do: as features, vectors of 8,000 pieces are some points wo
 jieba's words and learned pieces are no better than characters (docs/log.md, What a word of Chinese is).
 """
 
-from __future__ import annotations
-
 import re
 
 import regex

@@ -8,8 +8,6 @@ unknown.
 The unknown vector is trained only if some words are read as unknown in training: `seldom` says which.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path

@@ -5,8 +5,6 @@ It is the same loop with another step. The learner has a limited number of steps
 spent. The rate falls with the budget or the steps, whichever is further.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from dataclasses import dataclass, replace

@@ -16,8 +16,6 @@ The trunk does not read them and trains as in its paper. Fine-tuning reads them 
 of word vectors learn things that a language model of twenty minutes does not (docs/results.md).
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 from collections.abc import Callable, Iterable
@@ -136,9 +134,11 @@ def _onward(run: RunDirectory) -> str:
 
 def _shards_again(run: RunDirectory) -> str:
     """What to do about damaged shards. If there is a checkpoint, new shards might be of text that has changed since."""
-    if run.has(POSITION):
-        return f"restore them from a copy, or continue in a new run: {_onward(run)}"
-    return f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
+    return (
+        f"restore them from a copy, or continue in a new run: {_onward(run)}"
+        if run.has(POSITION)
+        else f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
+    )
 
 
 def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:

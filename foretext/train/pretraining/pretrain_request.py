@@ -1,8 +1,6 @@
 """What a user asks of pre-training, and the configuration that it resolves to: the size's defaults, the run to resume
 or to continue from, options and --set, checked before any work is done."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace

@@ -6,8 +6,6 @@ vocabulary is made. From the first checkpoint on, the vectors are among the weig
 reads them again.
 """
 
-from __future__ import annotations
-
 import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
