@@ -9,13 +9,14 @@ default to None.
 """
 
 import contextlib
+import dataclasses
 import json
 import math
 import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -59,8 +60,8 @@ def to_toml(sections: Mapping[str, Any]) -> str:
 
 def to_plain(section: Any) -> Toml:
     """A section as a dictionary of plain values: tuples become lists, None is left out."""
-    if is_dataclass(section):
-        defaults = {field.name: field.default for field in fields(section)}
+    if dataclasses.is_dataclass(section):
+        defaults = {field.name: field.default for field in dataclasses.fields(section)}
         section = {name: getattr(section, name) for name in defaults}
         for name, default in defaults.items():
             assert section[name] is not None or default is None, f"{name}: None would read back as its default"
@@ -68,7 +69,7 @@ def to_plain(section: Any) -> Toml:
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) or isinstance(value, Mapping):
+    if dataclasses.is_dataclass(value) or isinstance(value, Mapping):
         return to_plain(value)
     return list(value) if isinstance(value, tuple) else value
 
@@ -129,8 +130,8 @@ def build(cls: type[T], mapping: Mapping[str, Any], where: str) -> T:
     for key in mapping:
         _check_known("key", key, hints, where)
     values = {key: _checked(value, hints[key], f"{where}: {key}") for key, value in mapping.items()}
-    for field in fields(cls):
-        optional = field.default is not MISSING or field.default_factory is not MISSING
+    for field in dataclasses.fields(cls):
+        optional = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         refuse_if(field.name not in values and not optional, f"{where}: the key {field.name!r} is missing")
     return cls(**values)
 
@@ -203,18 +204,18 @@ def _with(section: Any, names: Sequence[str], setting: Setting) -> Any:
     current = getattr(section, name)
     if len(names) == 1:
         value = _read(setting, hints[name])
-    elif is_dataclass(current):
+    elif dataclasses.is_dataclass(current):
         value = _with(current, names[1:], setting)
     elif isinstance(current, dict):
         value = {**current, names[1]: _read(setting, get_args(hints[name])[1])}
     else:
         raise UserError(f"{where}: {name} is not a table")
-    return replace(section, **{name: value})
+    return dataclasses.replace(section, **{name: value})
 
 
 def _hints(cls: type) -> dict[str, object]:
     hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in fields(cls) if field.init}
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls) if field.init}
 
 
 def _check_known(what: str, name: str, known: Iterable[str], where: str) -> None:
@@ -246,7 +247,7 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
         return tuple(_checked(item, args[0], place) for item, place in zip(value, places))
     if origin is dict and isinstance(value, Mapping):
         return {str(key): _checked(item, args[1], f"{where}.{key}") for key, item in value.items()}
-    if isinstance(hint, type) and is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return build(hint, value, where)
     value = _as_float(value) if hint is float else value
     if _fits(value, hint):

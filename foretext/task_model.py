@@ -76,11 +76,9 @@ class TaskModel(GivesVectors):
         """Rows of a file or of Python data. By default a file is read like the training file, or by the task's own
         column names; `columns` or `format` override that (`format="none"`: by the task's own names)."""
         reading = self.reading(need_labels, columns, format)
-        return (
-            self.family.read(Path(data), reading).rows
-            if isinstance(data, str | Path)
-            else self.family.from_data(data, reading)
-        )
+        if isinstance(data, str | Path):
+            return self.family.read(Path(data), reading).rows
+        return self.family.from_data(data, reading)
 
     def reading(
         self,
@@ -140,7 +138,8 @@ class TaskModel(GivesVectors):
         rows = self.rows(data, True, columns, format)
         if metric is not None:
             check_metric(metric, self.family.metrics(self.model.task_config))
-        scores = self.family.score(rows, self._predictions(rows, True, progress, reporter), self.model.task_config)
+        predictions = self._predictions(rows, True, progress, reporter)
+        scores = self.family.score(rows, predictions, self.model.task_config)
         return scores if metric is None else with_main(scores, metric)
 
     def check_gives_vectors(self) -> None:
@@ -157,7 +156,8 @@ class TaskModel(GivesVectors):
     ) -> tuple[Encoded, list[np.ndarray]]:
         refuse_if(not rows, "there are no rows to predict")
         if self.model.views is not None:
-            encoded = self.family.whole(rows, self.model.task_config, labelled, (reporter or Warns()).note)
+            note = (reporter or Warns()).note
+            encoded = self.family.whole(rows, self.model.task_config, labelled, note)
             return encoded, view_scores(self.model, rows, progress)
         encoded = encode(rows, self.model, reporter, labelled=labelled)
         return encoded, example_scores(self.model, encoded.examples, progress)

@@ -119,11 +119,9 @@ def write_in_turn(
 def best_texts(model: SavedModel, prompts: Sequence[str], sampling: Sampling, beams: int = 0) -> Iterator[Written]:
     """A continuation of each prompt, yielded as it is done: the best that a search with this many beams finds; 0: a
     sampled one."""
-    return (
-        (beam_search(model, prompt, beams, sampling)[0][0] for prompt in prompts)
-        if beams
-        else write_in_turn(model, prompts, sampling)
-    )
+    if beams:
+        return (beam_search(model, prompt, beams, sampling)[0][0] for prompt in prompts)
+    return write_in_turn(model, prompts, sampling)
 
 
 def _write_batch(model: SavedModel, prompts: Sequence[str], sampling: Sampling, first: int, room: int) -> list[Written]:

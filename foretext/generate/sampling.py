@@ -35,13 +35,14 @@ from foretext.text.tokenizers.base import Tokenizer
 def reader_of(model: SavedModel, what: str = "writing text") -> tuple[Trunk, int | None]:
     """What reads a text and continues it, and how many tokens it can read at once (None: any number). UserError for a
     model that cannot do `what` because it does not predict each token from those before it."""
-    objective, reads = model.objective, model.model_config.reads
-    reader = None if objective is None else objective.reader(model.trunk, reads, model.info.direction)
+    reader = None
+    if model.objective is not None:
+        reader = model.objective.reader(model.trunk, model.model_config.reads, model.info.direction)
     if reader is None:
         need_causal(model, what)
         return model.trunk.eval(), reach_of(model)
     need_trained_head(model, what)
-    return reader, None if reads_on(reader) else reads
+    return reader, None if reads_on(reader) else model.model_config.reads
 
 
 class Decoder:

@@ -13,10 +13,11 @@ gensim's own `save` writes a pickle, which can run code when loaded, so it is no
 as these libraries expect. Numbers have nine digits, from which a float32 is restored exactly.
 """
 
+import dataclasses
 import json
 import math
 import tokenize
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def _described(tokenizer: Tokenizer) -> TokenizerConfig:
 def _size_of(system: System, foreign: Foreign) -> str:
     """The named size with this shape; otherwise `paper`, whose settings suit models that others trained."""
     for name, size in system.sizes.items():
-        known = replace(size.model, vocabulary=foreign.model.vocabulary, dropout=foreign.model.dropout)
+        known = dataclasses.replace(size.model, vocabulary=foreign.model.vocabulary, dropout=foreign.model.dropout)
         if known == foreign.model and size.tokenizer.kind == foreign.tokenizer.kind:
             return name
     return "paper"
@@ -149,7 +150,7 @@ def read_openai_gpt(folder: Path) -> Foreign:
         f"{folder}: {tokenizer.size:,} pieces, but the token table has {len(tokens):,} rows; the vocabulary is "
         "another model's: put the right one there",
     )
-    model: Any = replace(
+    model: Any = dataclasses.replace(
         GPT.sizes["paper"].model,
         vocabulary=len(tokens),
         layers=layers,

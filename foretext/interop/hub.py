@@ -5,10 +5,11 @@ Besides the trunk's, our names include those of the pre-training objective's hea
 Parts that a folder may lack (`HubNames.absent`) are drawn anew, and import says so.
 """
 
+import dataclasses
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -270,7 +271,7 @@ def model_of(config: Json, system: System, names: HubNames, where: Path) -> Mode
     if names.after_padding:
         before = _padding(config, names, where) + 1
         changes |= {"context": changes["context"] - before, "first_position": min(before, model.first_position)}
-    described: ModelConfig = replace(model, **changes | _dropout(config, names, where))
+    described: ModelConfig = dataclasses.replace(model, **changes | _dropout(config, names, where))
     check_in(described, where)
     return described
 

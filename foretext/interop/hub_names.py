@@ -89,7 +89,9 @@ class HubNames:
     def shape_of(self, ours: str, model: Any) -> list[int] | None:
         """The shape of theirs, where it is not ours: of each part, if ours has several."""
         name = ours.split(".", 2)[2] if ours.startswith("blocks.") else ours
-        return None if name not in self.axes else [sizes(model)[axis] for axis in self.axes[name]]
+        if name not in self.axes:
+            return None
+        return [sizes(model)[axis] for axis in self.axes[name]]
 
     def plain(self, theirs: str) -> str:
         """A name of theirs without the prefix, if it has it, and with the newer of its endings."""

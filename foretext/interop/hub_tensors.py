@@ -116,12 +116,9 @@ def _read_pieces(folder: Path) -> dict[str, Tensor]:
 
 def _is_plain(value: object) -> bool:
     """Whether a tensor has all of its numbers: one that repeats a few through its strides could fill any memory."""
-    return (
-        isinstance(value, Tensor)
-        and value.layout is torch.strided
-        and not value.is_meta
-        and value.numel() * value.element_size() <= value.untyped_storage().nbytes()
-    )
+    if not isinstance(value, Tensor) or value.layout is not torch.strided or value.is_meta:
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
@@ -281,7 +278,8 @@ def head_tensors(
         last = names.last_bias.format(last=model.model_config.layers - 1)
         weights[last] = (weights[last].double() + _folded(parameters["head.weight"], parameters["head.bias"])).float()
     tensors = {theirs: parameters[ours].float().contiguous() for ours, theirs in head.names.items()}
-    return tensors, _described(head, task.kind, config.labels, len(parameters["head.weight"]))
+    described = _described(head, task.kind, config.labels, len(parameters["head.weight"]))
+    return tensors, described
 
 
 def _folded(weight: Tensor, bias: Tensor) -> Tensor:

@@ -305,11 +305,9 @@ def _of_vocabulary(folder: Path) -> Tokenizer:
 
 
 def _of_pieces(ids: dict[str, int], merges: list[tuple[str, str]], splitter: str, where: str) -> Tokenizer:
-    return (
-        CharBPE.from_published(ids, merges, splitter, where)
-        if any(piece.endswith(WORD_END) for piece in ids)
-        else ByteBPE.from_published(ids, merges, where)
-    )
+    if any(piece.endswith(WORD_END) for piece in ids):
+        return CharBPE.from_published(ids, merges, splitter, where)
+    return ByteBPE.from_published(ids, merges, where)
 
 
 def _of_library(path: Path, kinds: tuple[str, ...]) -> Tokenizer:

@@ -73,7 +73,8 @@ class AdaptiveVocabulary(nn.Module):
 
     def loss(self, h_ND: Tensor, targets_N: Tensor, weights_N: Tensor | None = None) -> Tensor:
         """The (weighted) sum over n of −log P(target_n)."""
-        part_N = torch.bucketize(targets_N, torch.tensor(self.ends, device=targets_N.device), right=True)
+        ends_P = torch.tensor(self.ends, device=targets_N.device)
+        part_N = torch.bucketize(targets_N, ends_P, right=True)
         head = torch.where(part_N > 0, self.ends[0] + part_N - 1, targets_N)
         total = self._softmax(0).loss(h_ND, head, weights_N)
         for part, start in enumerate(self.starts):

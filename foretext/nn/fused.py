@@ -89,11 +89,9 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 def add_dropped(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
     """residual + dropout(x)."""
-    return (
-        _Dropout.apply(x, p, residual)
-        if training and p > 0.0 and full_precision_on_cpu(x)
-        else residual + F.dropout(x, p, training)
-    )
+    if training and p > 0.0 and full_precision_on_cpu(x):
+        return _Dropout.apply(x, p, residual)
+    return residual + F.dropout(x, p, training)
 
 
 # -- linear ------------------------------------------------------------------------------------------------------------
@@ -103,17 +101,16 @@ MANY_ROWS = 3000
 
 def linear(x_ND: Tensor, layer: nn.Linear) -> Tensor:
     """What `layer` computes."""
-    fused = full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == layer.weight.dtype
-    return (_Linear.apply if fused else F.linear)(x_ND, layer.weight, layer.bias)
+    if full_precision_on_cpu(x_ND) and x_ND.dim() == 2 and x_ND.dtype == layer.weight.dtype:
+        return _Linear.apply(x_ND, layer.weight, layer.bias)
+    return F.linear(x_ND, layer.weight, layer.bias)
 
 
 def weight_gradient(grad_NO: Tensor, x_NI: Tensor) -> Tensor:
     """gradᵀ x, [O, I]."""
-    return (
-        torch.mm(x_NI.t(), grad_NO).t()
-        if grad_NO.shape[1] > x_NI.shape[1] and len(x_NI) >= MANY_ROWS
-        else torch.mm(grad_NO.t(), x_NI)
-    )
+    if grad_NO.shape[1] > x_NI.shape[1] and len(x_NI) >= MANY_ROWS:
+        return torch.mm(x_NI.t(), grad_NO).t()
+    return torch.mm(grad_NO.t(), x_NI)
 
 
 def bias_gradient(grad_NO: Tensor) -> Tensor:

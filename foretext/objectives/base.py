@@ -134,11 +134,9 @@ class Objective(nn.Module):
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
         """Which of the `examples` each step sees."""
-        return (
-            StreamOrder(len(examples), batch_size, backward=self.direction == "backward")
-            if self.carries_state
-            else Order(len(examples), batch_size, seed)
-        )
+        if self.carries_state:
+            return StreamOrder(len(examples), batch_size, backward=self.direction == "backward")
+        return Order(len(examples), batch_size, seed)
 
     def usual_length(self, examples: Examples, context: int) -> int:
         """About how many tokens one of the `examples` for this context has."""

@@ -177,11 +177,9 @@ class MaskedObjective(Objective):
             self.weights[LOSS_OF_PAIRS[pairs]] = 1.0
 
     def examples(self, shards: TokenShards, context: int, seed: int) -> Examples:
-        return (
-            FullSentences(shards, context - 2, self.tokenizer)
-            if self.pairs == "none"
-            else SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
-        )
+        if self.pairs == "none":
+            return FullSentences(shards, context - 2, self.tokenizer)
+        return SpanPairs(shards, context - 3, seed, self.tokenizer, self.pairs, self.masking.short)
 
     def lengths(self, context: int) -> list[tuple[float, int]]:
         return growing_lengths(self.masking, context, LEAST_CONTEXT)
@@ -252,8 +250,6 @@ def _segments(span: Span) -> np.ndarray:
 
 def _first_places(batch: Batch) -> Tensor:
     """The index of each row's first real token: [B]."""
-    return (
-        torch.zeros(len(batch.ids_BT), dtype=torch.int64, device=batch.ids_BT.device)
-        if batch.mask_BT is None
-        else batch.mask_BT.int().argmax(1)
-    )
+    if batch.mask_BT is None:
+        return torch.zeros(len(batch.ids_BT), dtype=torch.int64, device=batch.ids_BT.device)
+    return batch.mask_BT.int().argmax(1)

@@ -162,11 +162,9 @@ class PermutationObjective(Objective):
         return growing_lengths(self.settings, whole, LEAST_PAIRED if self.settings.pairs else 1)
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
-        return (
-            TwoWayOrder(len(examples), batch_size)
-            if self.settings.both_ways
-            else StreamOrder(len(examples) // 2, batch_size)  # the first half is read from the left
-        )
+        if self.settings.both_ways:
+            return TwoWayOrder(len(examples), batch_size)
+        return StreamOrder(len(examples) // 2, batch_size)  # the first half is read from the left
 
     def make(self, examples: Sequence[Stretch], draw: Draw | None = None) -> Batch:
         """Draws which tokens are predicted, and their order."""

@@ -111,11 +111,9 @@ class StreamObjective(CausalObjective):
         return StreamPieces(shards, context) if self.config.varies else super().examples(shards, context, seed)
 
     def order(self, examples: Examples, batch_size: int, seed: int) -> SampleOrder:
-        return (
-            super().order(examples, batch_size, seed)
-            if not self.config.varies
-            else PieceOrder(len(examples), batch_size, self.piece, seed, self.direction == "backward")
-        )
+        if not self.config.varies:
+            return super().order(examples, batch_size, seed)
+        return PieceOrder(len(examples), batch_size, self.piece, seed, self.direction == "backward")
 
     def make(self, examples: Sequence[np.ndarray], draw: Draw | None = None) -> Batch:
         return replace(super().make(examples, draw), fresh_B=fresh_rows(self.forget, len(examples), draw))

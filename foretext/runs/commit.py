@@ -113,11 +113,9 @@ class RunWriter:
 
 
 def _size(content: Content) -> int:
-    return (
-        len(content)
-        if isinstance(content, bytes)
-        else sum(tensor.numel() * tensor.element_size() for tensor in content.values())
-    )
+    if isinstance(content, bytes):
+        return len(content)
+    return sum(tensor.numel() * tensor.element_size() for tensor in content.values())
 
 
 # -- a new commit ------------------------------------------------------------------------------------------------------

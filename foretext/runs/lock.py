@@ -106,7 +106,9 @@ def start_time(pid: int) -> int | None:
             env={**os.environ, "LC_ALL": "C", "TZ": "UTC"},
         )
         state, _, started = ps.stdout.strip().partition(" ")
-        return -1 if state.startswith("Z") else int(time.mktime(time.strptime(started.strip(), "%a %b %d %H:%M:%S %Y")))
+        if state.startswith("Z"):
+            return -1
+        return int(time.mktime(time.strptime(started.strip(), "%a %b %d %H:%M:%S %Y")))
     return None
 
 
@@ -233,8 +235,6 @@ def _contents(descriptor: int) -> dict[str, object]:
 
 def _owner(contents: dict[str, object]) -> Owner | None:
     host, pid, started = (contents.get(key) for key in ("host", "pid", "started"))
-    return (
-        Owner(host[:64], pid, started)
-        if isinstance(host, str) and type(pid) is int and pid > 0 and type(started) is int
-        else None
-    )
+    if isinstance(host, str) and type(pid) is int and pid > 0 and type(started) is int:
+        return Owner(host[:64], pid, started)
+    return None

@@ -165,11 +165,9 @@ def out_of_memory_as_user_error(micro_batch: int | None = None) -> Iterator[None
         if not is_out_of_memory(error):
             raise
         half = "…" if micro_batch is None else f"{micro_batch // 2} (it was {micro_batch})"
-        smaller = (
-            "the micro-batch is already 1: choose a smaller --size or a shorter context"
-            if micro_batch == 1
-            else f"try a smaller micro-batch: --set training.micro_batch={half}"
-        )
+        smaller = f"try a smaller micro-batch: --set training.micro_batch={half}"
+        if micro_batch == 1:
+            smaller = "the micro-batch is already 1: choose a smaller --size or a shorter context"
         raise UserError(f"out of memory: {smaller}", EXIT_MACHINE) from None
 
 

@@ -182,7 +182,8 @@ def load_tokenizer(run: RunDirectory, info: RunConfig) -> Tokenizer:
 def build_task(system: System, config: FinetuneConfig, tokenizer: Tokenizer, dropout: float) -> TaskHead:
     if system.build_head is not None:
         return cast("TaskHead", system.build_head(config.task, config.model, config.objective, tokenizer))
-    return family_of(config.task.kind).head(config.task, config.model, config.transfer, dropout, config.pooling)
+    family = family_of(config.task.kind)
+    return family.head(config.task, config.model, config.transfer, dropout, config.pooling)
 
 
 def load_model(path: str | Path, device: torch.device | str = "cpu") -> SavedModel:

@@ -102,11 +102,9 @@ class Budget:
 
     def spent(self, position: Position, reserve: float = 0.0) -> bool:
         """Whether to stop. `reserve`: seconds needed for the next step and the final evaluation."""
-        return (
-            position.seconds + reserve >= 60.0 * self.minutes
-            if self.minutes is not None
-            else self.progress(position) >= 1.0
-        )
+        if self.minutes is not None:
+            return position.seconds + reserve >= 60.0 * self.minutes
+        return self.progress(position) >= 1.0
 
     def in_steps(self, tokens: float, speed: float) -> float:
         """The budget in steps, given the tokens per step and per second."""

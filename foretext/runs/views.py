@@ -42,7 +42,8 @@ class TrunkRead(Reads):
         return word_states(self.model, rows, progress)
 
     def row_scores(self, rows: Sequence[Any], progress: Progress | None) -> list[np.ndarray]:
-        return example_scores(self.model, encode(rows, self.model, Reporter(), labelled=False).examples, progress)
+        examples = encode(rows, self.model, Reporter(), labelled=False).examples
+        return example_scores(self.model, examples, progress)
 
 
 def view_task_of(model: SavedModel) -> ViewTask:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_masked_size
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.tasks.layouts.base import FramedLayout
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
@@ -61,6 +61,10 @@ SIZES = {
 }
 
 
+def build_objective(parts: ObjectiveParts) -> MaskedObjective:
+    return MaskedObjective(parts.model, parts.settings, "sentence order", SPECIALS, parts.tokenizer)
+
+
 ALBERT = System(
     name="albert",
     paper="Lan et al. 2019, ALBERT: A Lite BERT for Self-supervised Learning of Language Representations",
@@ -73,9 +77,7 @@ ALBERT = System(
     sizes=SIZES,
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
-    build_objective=lambda parts: MaskedObjective(
-        parts.model, parts.settings, "sentence order", SPECIALS, parts.tokenizer
-    ),
+    build_objective=build_objective,
     build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,

@@ -165,8 +165,6 @@ _PRETRAINING = TrainingConfig(
     optimizer="muon", rate=5e-3, warmup=0.03, weight_decay=0.01, beta2=0.95, batch_size=16, dropout=0.0
 )
 _FINETUNING = TrainingConfig(rate=5e-4, schedule="linear", warmup=0.1, batch_size=16, dropout=0.1)
-# For a task model over a frozen trunk.
-FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 _LEAST_UPDATES = 100  # six epochs of a hundred rows would be only 42
 _TRANSFER = TransferPlan(lm_weight=0.5, pooling="mean", head="probe")
 # A mask carries no information, so a masked model must first find out where its neighbours are. Minutes pass before it

@@ -30,7 +30,7 @@ Deviations
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_masked_size
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.tasks.layouts.base import FramedLayout
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
@@ -50,6 +50,10 @@ SIZES = {
 }
 
 
+def build_objective(parts: ObjectiveParts) -> MaskedObjective:
+    return MaskedObjective(parts.model, parts.settings, "next sentence", SPECIALS, parts.tokenizer)
+
+
 BERT = System(
     name="bert",
     paper="Devlin et al. 2018, BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding",
@@ -62,9 +66,7 @@ BERT = System(
     sizes=SIZES,
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
-    build_objective=lambda parts: MaskedObjective(
-        parts.model, parts.settings, "next sentence", SPECIALS, parts.tokenizer
-    ),
+    build_objective=build_objective,
     build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,

@@ -30,7 +30,7 @@ from foretext.nn.recurrent.cove import CoveConfig, CoveTrunk
 from foretext.objectives.parallel_text import TranslationSettings
 from foretext.objectives.translation import TranslationObjective
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import FEATURES, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
 
 _READER = ReaderPlan(mix=False, beside="ends")  # [GloVe(x); CoVe(x)]
@@ -45,6 +45,7 @@ _SHORT = TrainingConfig(
     micro_batch=64,
     dropout=0.2,
 )
+_FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 
 
 def _short_size(width: int, words: int, targets: TranslationSettings) -> Size:
@@ -52,7 +53,7 @@ def _short_size(width: int, words: int, targets: TranslationSettings) -> Size:
         CoveConfig(width=width),
         TokenizerConfig("word-list", words),
         _SHORT,
-        FEATURES,
+        _FEATURES,
         epochs=10,
         least_updates=200,
         transfer=_FROZEN,

@@ -27,7 +27,7 @@ Deviations
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.replaced import ReplacedConfig, ReplacedObjective
 from foretext.plan import TransferPlan
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_two_sided_size
 from foretext.tasks.layouts.base import FramedLayout
 
 SPECIALS = ("[CLS]", "[SEP]", "[MASK]")  # first, separator, mask
@@ -54,6 +54,10 @@ SIZES = {
 }
 
 
+def build_objective(parts: ObjectiveParts) -> ReplacedObjective:
+    return ReplacedObjective(parts.model, parts.settings, SPECIALS, parts.tokenizer)
+
+
 ELECTRA = System(
     name="electra",
     paper="Clark et al. 2020, ELECTRA: Pre-training Text Encoders as Discriminators Rather Than Generators",
@@ -66,7 +70,7 @@ ELECTRA = System(
     sizes=SIZES,
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
-    build_objective=lambda parts: ReplacedObjective(parts.model, parts.settings, SPECIALS, parts.tokenizer),
+    build_objective=build_objective,
     build_layout=lambda ids, context, direction: FramedLayout(ids["[CLS]"], (ids["[SEP]"],), context, segments=True),
     causal=False,
     fills=True,

@@ -38,7 +38,7 @@ from foretext.nn.recurrent.bilm import BilmTrunk, BilmTrunkConfig
 from foretext.nn.recurrent.char_cnn import CharEncoderConfig
 from foretext.objectives.bidirectional import BilmObjective, BilmObjectiveConfig, spelling
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import FEATURES, Size, System, TokenizerConfig, TrainingConfig, TrunkParts
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, TrunkParts
 from foretext.tasks.layouts.base import FramedLayout, end_of_document
 from foretext.text.tokenizers.word_vocabulary import Words
 from foretext.text.words.characters import BEGIN
@@ -52,6 +52,7 @@ def _frozen(reader: ReaderPlan) -> TransferPlan:
 _SHORT = TrainingConfig(
     rate=2e-3, warmup=0.03, weight_decay=0.0, beta2=0.99, clip=1.0, batch_size=32, micro_batch=32, dropout=0.0
 )
+_FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 
 
 def _short_size(cells: int, words: CharEncoderConfig, read: int, predicted: int) -> Size:
@@ -60,7 +61,7 @@ def _short_size(cells: int, words: CharEncoderConfig, read: int, predicted: int)
         BilmTrunkConfig(vocabulary=0, cells=cells, context=64, words=words),
         TokenizerConfig("words", read, lower=False),
         _SHORT,
-        FEATURES,
+        _FEATURES,
         epochs=10,
         least_updates=200,
         transfer=_frozen(ReaderPlan(norm=True, penalty=1e-3)),

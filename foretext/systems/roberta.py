@@ -19,7 +19,7 @@ Deviations
 from foretext.nn.transformer.encoder import Encoder, EncoderConfig
 from foretext.objectives.masked import MaskedObjective, MaskingConfig
 from foretext.plan import TransferPlan
-from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig, short_masked_size
+from foretext.systems.base import ObjectiveParts, Size, System, TokenizerConfig, TrainingConfig, short_masked_size
 from foretext.tasks.layouts.base import FramedLayout
 from foretext.text.tokenizers.byte_bpe import ROBERTA_SPECIALS
 
@@ -64,6 +64,10 @@ SIZES = {
 }
 
 
+def build_objective(parts: ObjectiveParts) -> MaskedObjective:
+    return MaskedObjective(parts.model, parts.settings, "none", SPECIALS, parts.tokenizer)
+
+
 ROBERTA = System(
     name="roberta",
     paper="Liu et al. 2019, RoBERTa: A Robustly Optimized BERT Pretraining Approach",
@@ -76,7 +80,7 @@ ROBERTA = System(
     sizes=SIZES,
     config=EncoderConfig,
     build_trunk=lambda parts: Encoder(parts.model),
-    build_objective=lambda parts: MaskedObjective(parts.model, parts.settings, "none", SPECIALS, parts.tokenizer),
+    build_objective=build_objective,
     build_layout=lambda ids, context, direction: FramedLayout(
         ids["<s>"], (ids["</s>"], ids["</s>"]), context, segments=False
     ),

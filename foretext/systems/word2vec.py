@@ -40,7 +40,7 @@ from foretext.nn.static_vectors import StaticVectors, StaticVectorsConfig
 from foretext.nn.trunk import Trunk
 from foretext.objectives.base import Objective, Scored
 from foretext.plan import ReaderPlan, TransferPlan
-from foretext.systems.base import FEATURES, Size, System, TokenizerConfig, TrainingConfig
+from foretext.systems.base import Size, System, TokenizerConfig, TrainingConfig
 from foretext.tasks.layouts.base import PlainLayout
 from foretext.text.corpus.shards import TokenShards
 from foretext.text.tokenizers.base import Tokenizer
@@ -217,6 +217,7 @@ _SGD = TrainingConfig(
     dropout=0.0,
     evaluations=0,
 )
+_FEATURES = TrainingConfig(rate=1e-3, schedule="linear", warmup=0.1, weight_decay=0.0, batch_size=16, dropout=0.1)
 _FROZEN = TransferPlan(
     thaw="never", lm_weight=0.0, pooling="mean", model="recurrent", reader=ReaderPlan(mix=False, beside="lowest")
 )
@@ -227,7 +228,7 @@ def _size(width: int, words: int, settings: VectorSettings, least_updates: int =
         StaticVectorsConfig(width=width),
         TokenizerConfig("words", words, split="contractions", least=5),
         _SGD,
-        FEATURES,
+        _FEATURES,
         epochs=10,
         least_updates=least_updates,
         transfer=_FROZEN,

@@ -26,10 +26,11 @@ A fine-tuned run reads further files as it read the training file, unless the us
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -292,7 +293,7 @@ class Family(Protocol):
         self, read: Read, predictions: Predictions, why: Sequence[Any], form: str
     ) -> tuple[Read, Predictions]:
         """Predictions and the explanation of each row, for `output` in this form."""
-        return replace(read, table=with_column(read.table, "why", why)), predictions
+        return dataclasses.replace(read, table=with_column(read.table, "why", why)), predictions
 
     def form(self, path: Path | None, as_json: bool) -> str:
         """How predictions are written to this file (None: standard output); UserError for an unknown ending."""

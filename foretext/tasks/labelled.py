@@ -84,11 +84,9 @@ def order_names(names: Iterable[str]) -> tuple[str, ...]:
     """Numeric order if every name is a number ("10" after "9"; "1" and "01" stay different), otherwise order of
     text."""
     names = set(names)
-    return (
-        tuple(sorted(names, key=lambda name: (Decimal(name), name)))
-        if all(_NUMBER.fullmatch(name) for name in names)
-        else tuple(sorted(names))
-    )
+    if all(_NUMBER.fullmatch(name) for name in names):
+        return tuple(sorted(names, key=lambda name: (Decimal(name), name)))
+    return tuple(sorted(names))
 
 
 def label_warnings(rows: Sequence[Row]) -> list[str]:
@@ -160,7 +158,8 @@ def hold_out(rows: Sequence[Row], *, fraction: float = DEFAULT_FRACTION, seed: i
         )
     groups = _copies(rows)
     wanted = max(1, round(len(rows) * fraction))
-    chosen = _pick_copies(rows, groups, _allocate([sum(map(len, group)) for group in groups], wanted), seed)
+    sizes = [sum(map(len, group)) for group in groups]
+    chosen = _pick_copies(rows, groups, _allocate(sizes, wanted), seed)
     train = [row for i, row in enumerate(rows) if i not in chosen]
     valid = [row for i, row in enumerate(rows) if i in chosen]
     if not valid:

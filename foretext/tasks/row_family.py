@@ -283,7 +283,9 @@ class RowFamily(Family):
 
     def values(self, predictions: Predictions) -> list[Any]:
         """Class names, choice numbers (from 1), or scores."""
-        return [value + 1 for value in predictions.values] if predictions.kind == "choice" else list(predictions.values)
+        if predictions.kind == "choice":
+            return [value + 1 for value in predictions.values]
+        return list(predictions.values)
 
     def probabilities(self, scores: Sequence[np.ndarray], config: TaskConfig) -> np.ndarray:
         refuse_if(config.kind == "regression", "a regression has no probabilities; use predict")

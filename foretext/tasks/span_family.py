@@ -71,7 +71,8 @@ class SpanFamily(Family):
         format = layout_name(reading.format)
         refuse_if(format not in (None, FORMAT), f"--format {format}: span reads only SQuAD's JSON; leave it out")
         refuse_if(reading.columns, "--columns: span reads SQuAD's JSON, which has no columns; leave it out")
-        return Read(read_squad(path, errors=reading.errors, need_answers=reading.need_labels, notes=reading.notes))
+        need = reading.need_labels
+        return Read(read_squad(path, errors=reading.errors, need_answers=need, notes=reading.notes))
 
     def from_data(self, data: Any, reading: Reading) -> list[Question]:
         return questions_from(data, need_answers=reading.need_labels)
@@ -136,11 +137,9 @@ class SpanFamily(Family):
         from foretext.tasks.heads.recurrent_models import RecurrentSpan
         from foretext.tasks.heads.token_tasks import SpanTask
 
-        return (
-            RecurrentSpan(model, transfer.reader, dropout)
-            if transfer.model == "recurrent"
-            else SpanTask(model.width, transfer.lm_weight, dropout, model.init_std)
-        )
+        if transfer.model == "recurrent":
+            return RecurrentSpan(model, transfer.reader, dropout)
+        return SpanTask(model.width, transfer.lm_weight, dropout, model.init_std)
 
     def encode(
         self, rows: Sequence[Question], encoding: Encoding, labelled: bool, note: Note, progress: Progress

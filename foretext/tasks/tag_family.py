@@ -148,11 +148,9 @@ class TagFamily(Family):
         from foretext.tasks.heads.token_tasks import TaggingTask
 
         labels = task.labels
-        return (
-            RecurrentTagging(labels, are_chunk_tags(labels), model, transfer.reader, dropout)
-            if transfer.model == "recurrent"
-            else TaggingTask(len(labels), model.width, transfer.lm_weight, dropout, model.init_std)
-        )
+        if transfer.model == "recurrent":
+            return RecurrentTagging(labels, are_chunk_tags(labels), model, transfer.reader, dropout)
+        return TaggingTask(len(labels), model.width, transfer.lm_weight, dropout, model.init_std)
 
     def encode(
         self, rows: Sequence[TaggedSentence], encoding: Encoding, labelled: bool, note: Note, progress: Progress

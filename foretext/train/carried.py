@@ -105,10 +105,9 @@ def check_carried(tensors: Mapping[str, Tensor], new: Any, rows: int, longest: i
     numbers = {path.partition("/")[0] for path in tensors}
     parts = {str(number) for number in range(len(numbers))}
     check_names(tensors, {number + name: wanted[name] for number in parts for name in wanted}, where)
-    counted = sum(
-        _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
-        for number in sorted(parts)
-    )
+    counted = 0
+    for number in sorted(parts):
+        counted += _check_part({name: tensors[number + name] for name in wanted}, wanted, longest, where, number)
     refuse_if(counted != rows, f"{where}: states of {counted} rows, not {rows}; {FOREIGN}")
 
 

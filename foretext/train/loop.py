@@ -252,11 +252,9 @@ class Loop:
         every = self.job.evaluate_every
         if every is None and self.job.config.schedule == "halving":
             every = self.stage().order.steps_per_epoch
-        return (
-            self.position.step // every
-            if every is not None
-            else int(self.job.budget.progress(self.position) * self.job.config.evaluations)
-        )
+        if every is not None:
+            return self.position.step // every
+        return int(self.job.budget.progress(self.position) * self.job.config.evaluations)
 
     def _affordable(self) -> bool:
         """With a budget in minutes, validation may take `EVALUATION_SHARE` of it."""

@@ -303,7 +303,8 @@ def check_memory(memory: Memory, smaller: str = SMALLER_SIZE, built: bool = Fals
     """UserError if training would not fit, before any work is done. An unknown vocabulary counts as one piece, so that
     nothing is refused that might fit. `smaller`: how to make the model smaller; `built`: its weights are in memory
     already."""
-    memory = replace(memory, model=replace(memory.model, vocabulary=memory.model.vocabulary or 1))
+    known = replace(memory.model, vocabulary=memory.model.vocabulary or 1)
+    memory = replace(memory, model=known)
     available = available_memory()
     if available is None:
         return
@@ -344,12 +345,11 @@ def disk_needed(job: Job) -> int:
     beside the current ones (averaged ones twice more); the optimiser's state (two tensors per parameter for AdamW, one
     for Muon, none for plain SGD); and the state carried from step to step.
     """
+    checkpoint = WEIGHT * job.carried
     averaged = job.averages
     copies = 1 + (job.keep_best is not None or averaged)
-    checkpoint = WEIGHT * job.carried + sum(
-        (copies + averaged + job.optimizer.kept(name)) * _bytes(parameter)
-        for name, parameter in job.optimizer.parameters.items()
-    )
+    for name, parameter in job.optimizer.parameters.items():
+        checkpoint += (copies + averaged + job.optimizer.kept(name)) * _bytes(parameter)
     for module in (job.trunk, job.objective):
         learned = {name for name, _ in module.named_parameters()}
         checkpoint += sum(copies * _bytes(kept) for name, kept in module.state_dict().items() if name not in learned)

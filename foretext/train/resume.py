@@ -6,10 +6,10 @@ changes are shown, and those that are impossible are refused. A finished run get
 """
 
 import contextlib
+import dataclasses
 import io
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,11 +144,9 @@ def _clear(run: RunDirectory, writer: RunWriter) -> None:
 def agreed(old: Config, new: Config, where: Path, note: Callable[[Change], None] = lambda change: None) -> Config:
     """`new` if it differs from `old` only in keys that may change; `note` gets each change. The tokenizer's keys are
     known only once the tokenizer exists."""
-    new = replace(
-        new,
-        run=replace(new.run, tokenizer=old.run.tokenizer),
-        model=replace(new.model, vocabulary=old.model.vocabulary),
-    )
+    run = dataclasses.replace(new.run, tokenizer=old.run.tokenizer)
+    model = dataclasses.replace(new.model, vocabulary=old.model.vocabulary)
+    new = dataclasses.replace(new, run=run, model=model)
     changes = difference(old.by_name(), new.by_name())
     for change in changes:
         refuse_if(
@@ -168,11 +166,9 @@ def going_on(change: Change) -> str:
 def finished(where: Path, changes: Sequence[Change], then: str = "") -> str:
     """The message for a run that is finished, even if settings were given that would change it."""
     given = ", ".join(str(change) for change in changes if change.key != "run.foretext")
-    return (
-        f"{where} is finished; nothing to do{then}"
-        if not given
-        else f"{where} is finished, so the new settings are not used ({given}){then}"
-    )
+    if not given:
+        return f"{where} is finished; nothing to do{then}"
+    return f"{where} is finished, so the new settings are not used ({given}){then}"
 
 
 # -- the picture of one that is done -----------------------------------------------------------------------------------

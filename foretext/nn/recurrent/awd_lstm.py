@@ -61,11 +61,9 @@ LEAST_SQUARE = 1e-8  # added to a row's mean square, so that a row of zeros stay
 
 def kept(shape: tuple[int, ...], p: float, like: Tensor) -> Tensor:
     """A mask of zeros (probability p) and 1 / (1 − p), with the type and device of `like`."""
-    return (
-        keep_mask(shape, p, like.dtype)
-        if full_precision_on_cpu(like)
-        else F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
-    )
+    if full_precision_on_cpu(like):
+        return keep_mask(shape, p, like.dtype)
+    return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
 
 
 def embed_dropped(table_VD: Tensor, ids_N: Tensor, p: float, training: bool, level: bool = False) -> Tensor:

@@ -134,11 +134,9 @@ class WordSoftmax(nn.Module):
 
     def loss(self, states_ND: Tensor, targets_N: Tensor, candidates: Candidates | None = None) -> Tensor:
         """Summed; without candidates, over all words."""
-        return (
-            self.over_all().loss(states_ND, targets_N)
-            if candidates is None
-            else sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
-        )
+        if candidates is None:
+            return self.over_all().loss(states_ND, targets_N)
+        return sampled_softmax_loss(states_ND, self.table_VD, targets_N, self.bias_V, candidates)
 
     def over_all(self) -> TiedSoftmax:
         """Logits of all words, for scoring and writing."""

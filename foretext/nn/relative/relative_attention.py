@@ -239,7 +239,8 @@ def relative_mix(
     q, k, v = (x.transpose(1, 2) for x in (by_content, k_BMHK, v_BMHK))
     if not p and not torch.is_grad_enabled():
         return F.scaled_dot_product_attention(q, k, v, attn_mask=scores, scale=1.0).transpose(1, 2)
-    return (dropout((scores + q @ k.transpose(2, 3)).softmax(-1), p, p > 0) @ v).transpose(1, 2)
+    weights = dropout((scores + q @ k.transpose(2, 3)).softmax(-1), p, p > 0)
+    return (weights @ v).transpose(1, 2)
 
 
 def _queries(q_BQHK: Tensor, bias: Tensor) -> Tensor:

@@ -106,11 +106,9 @@ def _rows(members: tuple[int, ...], members_B: Tensor) -> slice | Tensor:
 
 def _flat(packing: Packing, slots: slice, device: torch.device) -> Tensor:
     """Where the tokens of these slots are in the flattened [B · T]."""
-    return (
-        torch.arange(slots.start, slots.stop, device=device)
-        if packing.flat_N is None or packing.to_groups is None
-        else packing.flat_N[packing.to_groups[slots]]
-    )
+    if packing.flat_N is None or packing.to_groups is None:
+        return torch.arange(slots.start, slots.stop, device=device)
+    return packing.flat_N[packing.to_groups[slots]]
 
 
 @dataclass(frozen=True)

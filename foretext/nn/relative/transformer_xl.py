@@ -346,11 +346,9 @@ class TransformerXL(Trunk):
         """The end of what was seen: in training the states, otherwise the keys and values of each layer."""
         length = self.config.memory if self.training else self.evaluation_memory
         kept, real = last_of(seen, real_BM, mask_BT, length)
-        return (
-            {"layers": kept, "real": real}
-            if self.training
-            else {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
-        )
+        if self.training:
+            return {"layers": kept, "real": real}
+        return {"keys": kept[::2], "values": kept[1::2], "far": far, "real": real}
 
     def _for_rows(self, state: State, rows: int) -> State:
         kept = "layers" if self.training else "keys"

@@ -243,7 +243,8 @@ class XLNet(TokenTrunk):
         return Hidden(top, layers, self._remembered(state, given[:-1], packing, ordered))
 
     def _waves(self, far_R: Tensor) -> Tensor:
-        return dropout(sinusoids(far_R, self.config.width).to(self.query.dtype), self.config.dropout, self.training)
+        waves_RD = sinusoids(far_R, self.config.width).to(self.query.dtype)
+        return dropout(waves_RD, self.config.dropout, self.training)
 
     def _remembered(
         self, state: MemoryState | None, given: list[Tensor], packing: Packing, ordered: OrderedBatch

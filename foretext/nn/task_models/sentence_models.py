@@ -237,11 +237,10 @@ class BiLstmTagger(nn.Module):
         sentence; None: all."""
         asked_BT = mask_BT & (tags_BT != IGNORE)
         count = float(asked_BT.sum())
-        total = (
-            self.crf.loss(scores_BTC, tags_BT, asked_BT, begins_B).total
-            if self.crf is not None
-            else F.cross_entropy(scores_BTC[asked_BT], tags_BT[asked_BT], reduction="sum")
-        )
+        if self.crf is not None:
+            total = self.crf.loss(scores_BTC, tags_BT, asked_BT, begins_B).total
+        else:
+            total = F.cross_entropy(scores_BTC[asked_BT], tags_BT[asked_BT], reduction="sum")
         return LossSum(total + count * self.read.penalty(), count)
 
 
@@ -261,7 +260,8 @@ class SentenceClassifier(nn.Module):
     def forward(self, words: WordInput) -> Tensor:
         """Scores [B, C]."""
         states_BTD = self.read.beside(self.recurrent(self.read(words), words.mask_BT), words)
-        return self.scores(dropout(self.pool(states_BTD, words.mask_BT), self.p, self.training))
+        pooled_BD = self.pool(states_BTD, words.mask_BT)
+        return self.scores(dropout(pooled_BD, self.p, self.training))
 
 
 # -- pairs of sentences ------------------------------------------------------------------------------------------------
@@ -317,11 +317,10 @@ class BiattentiveClassifier(nn.Module):
         affinity_BTS = torch.bmm(x_BTD, y_BSD.transpose(1, 2))
         for_x_BTD = torch.bmm(masked_softmax(affinity_BTS, masks[1][:, None]), y_BSD)  # C_y
         for_y_BSD = torch.bmm(masked_softmax(affinity_BTS.transpose(1, 2), masks[0][:, None]), x_BTD)  # C_x
+        pooled = []
         sides = ((x_BTD, for_x_BTD), (y_BSD, for_y_BSD))
-        pooled = [
-            pool(integrate(torch.cat([x, x - attended, x * attended], dim=-1), mask), mask)
-            for integrate, pool, (x, attended), mask in zip(self.integrate, self.pools, sides, masks)
-        ]
+        for integrate, pool, (x, attended), mask in zip(self.integrate, self.pools, sides, masks):
+            pooled.append(pool(integrate(torch.cat([x, x - attended, x * attended], dim=-1), mask), mask))
         return self.scores(self.maxouts(torch.cat(pooled, dim=1)))
 
     def _encoded(self, words: WordInput) -> Tensor:

@@ -34,7 +34,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from foretext.batch import Batch, Hidden
-from foretext.errors import check_range, refuse_if
+from foretext.errors import UserError, check_range, refuse_if
 from foretext.nn.fused import Gelu, add_dropped, feed_forward, linear
 from foretext.nn.packing import Hiding, Packing, attend, chosen, pick
 from foretext.nn.transformer.queries import RMSNorm, Rotation, prepared
@@ -103,22 +103,20 @@ class TransformerConfig(TransformerShape):
         super().check()
         check_range("model", self, "at least 0", "inner", "soft_cap")
         check_range("model", self, f"at least 1 and at most {MOST_BASE:,}", "rotary_base")
-        refuse_if(
-            self.positions == "rotary" and self.width // self.heads % 2,
-            f"model.positions=rotary rotates pairs of numbers, but a head has {self.width // self.heads}; choose "
-            "model.width or model.heads so that it is even",
-        )
+        if self.positions == "rotary" and self.width // self.heads % 2:
+            raise UserError(
+                f"model.positions=rotary rotates pairs of numbers, but a head has {self.width // self.heads}; choose "
+                "model.width or model.heads so that it is even"
+            )
 
     @property
     def feed_forward(self) -> int:
         return self.inner or 4 * self.width
 
     def build_norm(self, width: int) -> nn.Module:
-        return (
-            RMSNorm(width, eps=self.epsilon)
-            if self.norm_kind == "rms"
-            else nn.LayerNorm(width, eps=self.epsilon, bias=self.bias)
-        )
+        if self.norm_kind == "rms":
+            return RMSNorm(width, eps=self.epsilon)
+        return nn.LayerNorm(width, eps=self.epsilon, bias=self.bias)
 
     def norm_parameters(self, width: int) -> int:
         return 2 * width if self.norm_kind == "layer" and self.bias else width

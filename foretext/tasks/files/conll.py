@@ -177,7 +177,9 @@ class _Columns:
             self._settle(len(cells), number)
         if len(cells) != self.expected:
             raise self._ragged(number, len(cells), f"line {self.first} has {self.expected}")
-        return None if self.format.universal and _SKIPPED_ID.fullmatch(cells[0]) else self._tagged(cells, number)
+        if self.format.universal and _SKIPPED_ID.fullmatch(cells[0]):
+            return None
+        return self._tagged(cells, number)
 
     def _tagged(self, cells: Sequence[str], number: int) -> tuple[str, str | None]:
         word = cells[self.format.word - 1].strip(" ")

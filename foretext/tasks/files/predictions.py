@@ -94,9 +94,10 @@ def written_probability(probability: float | None) -> float | None:
 
 def write_output(content: Table | str, path: Path, form: str) -> None:
     """Writes a table in this form, or a text; compressed if the name ends in .gz."""
-    data = (
-        _parquet(content) if isinstance(content, Table) and form == "parquet" else output_text(content, form).encode()
-    )
+    if isinstance(content, Table) and form == "parquet":
+        data = _parquet(content)
+    else:
+        data = output_text(content, form).encode()
     write_whole(path, gzip.compress(data, mtime=0) if path.suffix.lower() == ".gz" else data)
 
 

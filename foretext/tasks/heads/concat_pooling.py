@@ -91,7 +91,8 @@ class RunningPool:
         """[B, 3 · D]; zeros for a document without tokens."""
         empty_B = self.count_B == 0
         mean_BD = self.sum_BD / self.count_B.clamp(min=1)[:, None]
-        return torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1).masked_fill(empty_B[:, None], 0.0)
+        joined = torch.cat([self.last_BD, self.largest_BD, mean_BD], dim=1)
+        return joined.masked_fill(empty_B[:, None], 0.0)
 
 
 def read_pieces(trunk: Trunk, document: Batch, piece: int, learned: int) -> Iterator[tuple[Tensor, Tensor, bool]]:
@@ -118,11 +119,9 @@ class RowNorm(nn.BatchNorm1d):
     """Batch norm. A row alone in its batch has no variance and is normalised as in prediction."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return (
-            F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-            if self.training and len(x) < 2
-            else super().forward(x)
-        )
+        if self.training and len(x) < 2:
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return super().forward(x)
 
 
 class PoolingHead(nn.Module):

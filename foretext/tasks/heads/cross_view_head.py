@@ -124,11 +124,9 @@ class TaskModules(nn.Module):
     def asked(self, view: str, batch: CvtBatch) -> Tensor:
         """Which of the primary's predictions, in order, the view must make too."""
         assert batch.words_BT is not None
-        return (
-            view_places(batch.words_BT, view, batch.asked_BT)[batch.words_BT]
-            if self.task.kind == "tagging"
-            else batch.words_BT.any(dim=1)
-        )
+        if self.task.kind == "tagging":
+            return view_places(batch.words_BT, view, batch.asked_BT)[batch.words_BT]
+        return batch.words_BT.any(dim=1)
 
     def view_losses(self, teacher_NC: Tensor, states: CvtStates, batch: CvtBatch) -> dict[str, LossSum]:
         """KL of each view to the primary's log-probabilities."""
@@ -220,11 +218,9 @@ class ManySources:
         return len(self.labelled) + len(self.unlabelled)
 
     def example(self, epoch: int, index: int) -> Sourced:
-        return (
-            self.labelled[index]
-            if index < len(self.labelled)
-            else Sourced(None, self.unlabelled[index - len(self.labelled)])
-        )
+        if index < len(self.labelled):
+            return self.labelled[index]
+        return Sourced(None, self.unlabelled[index - len(self.labelled)])
 
     def epoch_tokens(self, order: SampleOrder) -> list[tuple[int, int]]:
         """The tokens of the first epoch's labelled and unlabelled steps, and one example step of each kind."""
@@ -317,11 +313,9 @@ class CrossViewHead(WordByWord, Objective):
             return replace(batch, asked_BT=padded([item.asked for item in unwrapped])[0].bool())
         batch = self._batch([_ids(item) for item in unwrapped], task)
         batch = replace(batch, hidden_BT=self._hidden(given, batch.ids_BT.shape, draw))
-        return (
-            replace(batch, targets_BT=tag_targets(unwrapped, batch.ids_BT.shape))
-            if self.tasks[task].kind == "tagging"
-            else replace(batch, labels=_labels(unwrapped))
-        )
+        if self.tasks[task].kind == "tagging":
+            return replace(batch, targets_BT=tag_targets(unwrapped, batch.ids_BT.shape))
+        return replace(batch, labels=_labels(unwrapped))
 
     def _hidden(self, given: Sequence[Sourced], shape: tuple[int, ...], draw: Draw | None) -> Tensor | None:
         """Which words are read as unknown; None if none are, or if nothing is drawn."""
@@ -402,8 +396,6 @@ class CrossViewHead(WordByWord, Objective):
 
 
 def _labels(examples: Sequence[Example]) -> Tensor | None:
-    return (
-        None
-        if any(example.label is None for example in examples)
-        else torch.tensor([int(example.label or 0) for example in examples])
-    )
+    if any(example.label is None for example in examples):
+        return None
+    return torch.tensor([int(example.label or 0) for example in examples])

@@ -295,11 +295,9 @@ class TrunkWords(nn.Module):
         last = len(self.counts_V) - 1
         ids_BT = ids_BT.clamp(max=last)
         counts_BT = self.counts_V[ids_BT]
-        unknown_BT = (
-            torch.rand_like(counts_BT) < ALPHA / (ALPHA + counts_BT)  # always, where the count is 0
-            if self.training and self.inputs.dropout
-            else counts_BT == 0
-        )
+        unknown_BT = counts_BT == 0
+        if self.training and self.inputs.dropout:
+            unknown_BT = torch.rand_like(counts_BT) < ALPHA / (ALPHA + counts_BT)  # always, where the count is 0
         return ids_BT.masked_fill(unknown_BT, last)
 
     def _layers(self, trunk: Trunk, batch: Batch) -> tuple[Tensor, ...]:

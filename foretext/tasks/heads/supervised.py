@@ -93,7 +93,8 @@ class SupervisedTask(LabelledTask):
         self.pooling = pooling
         self.kind = kind
         self.p = p
-        self.head = new_layer(width, 1 if kind in ("choice", "regression") else classes, init_std)
+        outputs = 1 if kind in ("choice", "regression") else classes
+        self.head = new_layer(width, outputs, init_std)
         self.dense = new_layer(width, width, init_std) if hidden else None
 
     def make(self, examples: Sequence[Example], draw: Draw | None = None) -> Batch:
@@ -202,11 +203,9 @@ def both_orders(rows_BE: Tensor, batch: Batch) -> Tensor:
 
 
 def _labels(labels: Sequence[float | int | None], kind: str) -> Tensor | None:
-    return (
-        None
-        if any(label is None for label in labels)
-        else torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
-    )
+    if any(label is None for label in labels):
+        return None
+    return torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.int64)
 
 
 def arranged(outputs: Tensor, group_B: Tensor, kind: str) -> Tensor:
@@ -228,11 +227,9 @@ def keep_factor(task: nn.Module, name: str) -> None:
 
 def loss_of_labels(scores: Tensor, labels: Tensor, kind: str) -> Tensor:
     """The loss of the labels, summed over the examples."""
-    return (
-        F.mse_loss(scores, labels, reduction="sum")
-        if kind == "regression"
-        else F.cross_entropy(scores, labels, reduction="sum")
-    )
+    if kind == "regression":
+        return F.mse_loss(scores, labels, reduction="sum")
+    return F.cross_entropy(scores, labels, reduction="sum")
 
 
 # -- what every head on a trunk shares ---------------------------------------------------------------------------------
@@ -247,7 +244,9 @@ def new_layer(width: int, outputs: int, deviation: float) -> nn.Linear:
 
 def real_places(batch: Batch) -> Tensor:
     """[B, T], true at real tokens."""
-    return batch.mask_BT if batch.mask_BT is not None else torch.ones_like(batch.ids_BT, dtype=torch.bool)
+    if batch.mask_BT is not None:
+        return batch.mask_BT
+    return torch.ones_like(batch.ids_BT, dtype=torch.bool)
 
 
 def spread(values_NC: Tensor, places_BT: Tensor) -> Tensor:

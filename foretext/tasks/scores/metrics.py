@@ -25,10 +25,11 @@ and the interval is between the 2.5th and 97.5th percentile. If there are too ma
 the interval is narrowed by the square root of the ratio.
 """
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -236,12 +237,9 @@ def wilson(accuracy: float, rows: int) -> tuple[float, float]:
 
 def with_interval(scores: Scores, rows: Sequence[Any], predictions: Predictions, score: Score, seed: int = 0) -> Scores:
     """The scores with the interval of the main one. `score`: how rows and predictions are scored."""
-    interval = (
-        wilson(scores.main_value, len(rows))
-        if scores.main == "accuracy" and predictions.kind in _OF_ROWS
-        else _bootstrap(scores, rows, predictions, score, seed)
-    )
-    return replace(scores, interval=interval)
+    if scores.main == "accuracy" and predictions.kind in _OF_ROWS:
+        return dataclasses.replace(scores, interval=wilson(scores.main_value, len(rows)))
+    return dataclasses.replace(scores, interval=_bootstrap(scores, rows, predictions, score, seed))
 
 
 def _bootstrap(
@@ -253,7 +251,9 @@ def _bootstrap(
 
     def of(places: Sequence[int] | np.ndarray) -> float:
         values = [predictions.values[place] for place in places]
-        return score([rows[place] for place in places], replace(predictions, values=values)).values[scores.main]
+        return score([rows[place] for place in places], dataclasses.replace(predictions, values=values)).values[
+            scores.main
+        ]
 
     count = len(rows) if predictions.kind in _MEANS else min(len(rows), MOST_ROWS)
     drawn = [draw.integers(len(rows), size=count) for _ in range(DRAWS)]

@@ -109,11 +109,9 @@ def word_match(gold: str, predicted: str, unanswerable: bool) -> tuple[float, fl
 
 def word_f1(words: list[str], guesses: list[str], unanswerable: bool) -> float:
     """SQuAD's F1 over the multisets of words; `unanswerable`: two empty sides match."""
-    return (
-        float(words == guesses)
-        if unanswerable and not (words and guesses)
-        else f1_score((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
-    )
+    if unanswerable and not (words and guesses):
+        return float(words == guesses)
+    return f1_score((Counter(words) & Counter(guesses)).total(), len(words), len(guesses))
 
 
 def without_signs(text: str) -> str:

@@ -33,10 +33,10 @@ def encode_documents(
 ) -> Iterator[tuple[list[str], list[np.ndarray]]]:
     """Batches of documents with their ids (uint32), in the given order."""
     with contextlib.ExitStack() as stack:
-        pool = [
-            (stack.enter_context(_Worker(tokenizer)), stack.enter_context(ThreadPoolExecutor(1)))
-            for _ in range(workers)
-        ]
+        pool = []
+        for _ in range(workers):
+            worker = stack.enter_context(_Worker(tokenizer))
+            pool.append((worker, stack.enter_context(ThreadPoolExecutor(1))))
         waiting: deque[tuple[list[str], Future[list[np.ndarray]]]] = deque()
         try:
             for (worker, thread), batch in zip(itertools.cycle(pool), document_batches(documents)):

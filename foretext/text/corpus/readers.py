@@ -13,10 +13,11 @@ error, found only at the end; blank lines at the end of a file do not count.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice, zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -143,7 +144,7 @@ def _read_plain(file: TextFile, rule: str, options: ReadOptions, report: ReadRep
     report.rules[_RULE_WORDS[rule]] += 1
     held: list[str] = []
     length, line_start = 0, True
-    for line in _lines(chain([first], blocks)):
+    for line in _lines(itertools.chain([first], blocks)):
         ends = rule == "line" or (rule == "blank" and line_start and line.isspace())
         line_start = line.endswith("\n")
         if rule != "blank" or not ends:
@@ -225,7 +226,7 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
     line, header = next(rows, (0, ()))
     if not header:
         return
-    sample = list(islice(rows, _SAMPLE_ROWS))
+    sample = list(itertools.islice(rows, _SAMPLE_ROWS))
     column: str = header[0]
     if file.kind != "parquet":
         cells = zip(*(row for _, row in sample))
@@ -234,7 +235,7 @@ def _read_table(file: TextFile, options: ReadOptions, report: ReadReport) -> Ite
     check_once([column], header, f"{file.path} row {line}")
     at = header.index(column)
     report.rules[f"one document per row (column {column})"] += 1
-    for number, row in chain(sample, rows):
+    for number, row in itertools.chain(sample, rows):
         yield _text(row[at], column, f"{file.path} row {number}", options, report)
 
 

@@ -6,6 +6,7 @@ held back until it is certain that both sides get one.
 """
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import json
@@ -13,7 +14,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -129,7 +130,7 @@ def write_documents(
             cut=report.cut,
             splits=splits,
         )
-        text = json.dumps(asdict(manifest), indent=1, sort_keys=True) + "\n"
+        text = json.dumps(dataclasses.asdict(manifest), indent=1, sort_keys=True) + "\n"
         (staging / "manifest.json").write_text(text, encoding="utf-8")
         for path in (*staging.iterdir(), staging):
             _sync(path)
@@ -218,11 +219,10 @@ def _cut_in_two(
     refuse_if(len(ids) < 2, "the text is a single token, too little to train and validate on; give more text")
     valid = min(max(1, round(len(ids) * fraction)), len(ids) - 1)
     last = ids[-valid:]
-    valid_bytes = (
-        sum(len(tokenizer.piece_bytes(id)) for id in last.tolist())
-        if tokenizer.lossless
-        else round(document.utf8_bytes * valid / len(ids))
-    )
+    if tokenizer.lossless:
+        valid_bytes = sum(len(tokenizer.piece_bytes(id)) for id in last.tolist())
+    else:
+        valid_bytes = round(document.utf8_bytes * valid / len(ids))
     return (
         EncodedDocument(document.key, ids[:-valid], document.utf8_bytes - valid_bytes),
         EncodedDocument(document.key, last, valid_bytes),

@@ -110,11 +110,9 @@ class ByteBPE(Tokenizer):
         return self.encode_array(text).tolist()
 
     def encode_array(self, text: str) -> np.ndarray:
-        return (
-            np.concatenate([self._encode(part) for part in _cut_long_space(text)])
-            if len(text) > _LONG_RUN and _LONG_SPACE.search(text)
-            else self._encode(text)
-        )
+        if len(text) > _LONG_RUN and _LONG_SPACE.search(text):
+            return np.concatenate([self._encode(part) for part in _cut_long_space(text)])
+        return self._encode(text)
 
     def _encode(self, text: str) -> np.ndarray:
         try:

@@ -84,11 +84,9 @@ def _of_merges(path: Path, splitter: str) -> Tokenizer:
 
     pairs = read_merges(merges)
     ids = read_vocabulary(path, gaps=MOST_GAPS)
-    return (
-        CharBPE.from_published(read_vocabulary(path), pairs, splitter, str(path.parent))
-        if any(piece.endswith(WORD_END) for piece in ids)
-        else ByteBPE.from_published(ids, pairs, str(path.parent))
-    )
+    if any(piece.endswith(WORD_END) for piece in ids):
+        return CharBPE.from_published(read_vocabulary(path), pairs, splitter, str(path.parent))
+    return ByteBPE.from_published(ids, pairs, str(path.parent))
 
 
 MOST_GAPS = 64  # ids that a published file may leave out; RoBERTa's leaves out three fillers before its `<mask>`

@@ -62,11 +62,9 @@ def train_tokenizer(
     drawn = sample_stretches(documents, config.sample_megabytes * 1_000_000, seed)
     if all(map(str.isspace, drawn)):
         raise _empty()
-    return (
-        _train_unigram(drawn, config, specials or unigram.SPECIALS, progress)
-        if kind == "unigram"
-        else _LEARNERS[kind](drawn, config, progress)
-    )
+    if kind == "unigram":
+        return _train_unigram(drawn, config, specials or unigram.SPECIALS, progress)
+    return _LEARNERS[kind](drawn, config, progress)
 
 
 def least_size(kind: str) -> int:
@@ -135,11 +133,11 @@ def _train_word_pieces(sample: list[str], config: TokenizerConfig, progress: Pro
     """Merges the pairs that BPE would merge, as the library's own WordPiece trainer does."""
     lower, size = config.lower, config.size
     texts, counts = _words(sample, basic_splitter(lower), progress)
-    refuse_if(
-        not counts,  # for example Thai, which has no spaces
-        f"the text to learn a vocabulary from is empty, or has no word of at most {wordpiece.LONGEST_WORD} "
-        "characters, which wordpiece needs; give other text, or use --set tokenizer.kind=unigram",
-    )
+    if not counts:  # for example Thai, which has no spaces
+        raise UserError(
+            f"the text to learn a vocabulary from is empty, or has no word of at most {wordpiece.LONGEST_WORD} "
+            "characters, which wordpiece needs; give other text, or use --set tokenizer.kind=unigram"
+        )
     marked, letters, alphabet = _mark(counts, size, last=False)
     room = size - len(wordpiece.SPECIALS)
     model = _learn_merges(texts, marked, alphabet, room, size, progress)

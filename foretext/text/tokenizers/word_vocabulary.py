@@ -25,7 +25,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import tokenizers
 
-from foretext.errors import refuse_if
+from foretext.errors import UserError, refuse_if
 from foretext.text.tokenizers.base import (
     Fields,
     Offsets,
@@ -79,11 +79,9 @@ class Words(Tokenizer):
         self._numbers = True
 
     def encode(self, text: str) -> list[int]:
-        return (
-            self._looked_up(split_words(text))
-            if self.split == "contractions"
-            else self._numbered(text, self._engine.encode(text))
-        )
+        if self.split == "contractions":
+            return self._looked_up(split_words(text))
+        return self._numbered(text, self._engine.encode(text))
 
     def encode_many(self, texts: Sequence[str]) -> list[np.ndarray]:
         if self.split == "contractions":
@@ -104,11 +102,9 @@ class Words(Tokenizer):
 
     def _looked_up(self, words: Iterable[str]) -> list[int]:
         ids, unknown = self._ids, self.specials[UNKNOWN]
-        return (
-            [ids[word] if word in ids else self._number(word) for word in words]
-            if self._numbers
-            else [ids.get(word, unknown) for word in words]
-        )
+        if self._numbers:
+            return [ids[word] if word in ids else self._number(word) for word in words]
+        return [ids.get(word, unknown) for word in words]
 
     def _numbered(self, text: str, ids: list[int]) -> list[int]:
         return self.encode_with_offsets(text)[0] if self._numbers and self.unknown in ids else ids
@@ -161,11 +157,11 @@ def learn_words(sample: Sequence[str], config: TokenizerConfig, progress: Callab
     `config.least` times; ties in alphabetical order."""
     counts = counted_words(sample, basic_splitter(config.lower), progress)
     words = WordList.of_counts(counts, config.size - len(SPECIALS), config.least).words
-    refuse_if(
-        not words,  # for example Thai, which has no spaces
-        f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
-        "or use --set tokenizer.kind=unigram",
-    )
+    if not words:  # for example Thai, which has no spaces
+        raise UserError(
+            f"the text to learn a vocabulary from has no word of at most {LONGEST_WORD} characters; give other text, "
+            "or use --set tokenizer.kind=unigram"
+        )
     return words_of(words, config.lower)
 
 
@@ -185,10 +181,10 @@ def count_words(
             forgotten += 1
             counts = Counter({word: count for word, count in counts.items() if count > forgotten})
     words = WordList.of_counts(counts, size - len(SPECIALS), least).words
-    refuse_if(
-        len(words) < LEAST_WORDS,
-        f"the text has {len(words)} words that occur at least {least} times, of {sum(counts.values()):,} in all; "
-        "give more text, or --set tokenizer.least=1",
-    )
+    if len(words) < LEAST_WORDS:
+        raise UserError(
+            f"the text has {len(words)} words that occur at least {least} times, of {sum(counts.values()):,} in all; "
+            "give more text, or --set tokenizer.least=1"
+        )
     progress("counting words", 1, 1)
     return words_of(words, lower=True, split="contractions")

@@ -60,11 +60,9 @@ class Engine:
         self._pipeline.pre_tokenizer = pre_tokenizer
 
     def encode(self, text: str) -> list[int]:
-        return (
-            self.encode_many([text])[0]
-            if len(text) > STRETCH
-            else self._pipeline.encode(encodable(text), add_special_tokens=False).ids
-        )
+        if len(text) > STRETCH:
+            return self.encode_many([text])[0]
+        return self._pipeline.encode(encodable(text), add_special_tokens=False).ids
 
     def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
         """The ids of each text. The library uses all cores, unless TOKENIZERS_PARALLELISM says otherwise."""

@@ -74,7 +74,8 @@ class WordVectors:
         if wanted is None:
             return self
         rows = [row for row, word in enumerate(self.words) if row < first or word in wanted]
-        return replace(self, words=tuple(self.words[row] for row in rows), matrix=self.matrix[rows])
+        words = tuple(self.words[row] for row in rows)
+        return replace(self, words=words, matrix=self.matrix[rows])
 
 
 def read_vectors(

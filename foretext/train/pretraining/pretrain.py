@@ -134,11 +134,9 @@ def _onward(run: RunDirectory) -> str:
 
 def _shards_again(run: RunDirectory) -> str:
     """What to do about damaged shards. If there is a checkpoint, new shards might be of text that has changed since."""
-    return (
-        f"restore them from a copy, or continue in a new run: {_onward(run)}"
-        if run.has(POSITION)
-        else f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
-    )
+    if run.has(POSITION):
+        return f"restore them from a copy, or continue in a new run: {_onward(run)}"
+    return f"delete {run.path / TOKENS} and give --resume: they are made again from the text"
 
 
 def _make_loop(setup: RunSetup, writer: RunWriter) -> Loop:
