@@ -345,12 +345,8 @@ class WordListForm(TypedDict):
 def checked_names(data: Fields, where: str) -> list[str]:
     """The list of special tokens in a tokenizer file."""
     names = data.get("specials")
-    refuse_if(
-        not isinstance(names, list)
-        or not all(isinstance(name, str) for name in names)
-        or len(set(names)) != len(names),
-        f"{where}: field 'specials' must be a list of different names",
-    )
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or len(set(names)) != len(names):
+        raise UserError(f"{where}: field 'specials' must be a list of different names")
     return names
 
 
@@ -358,10 +354,8 @@ def checked_pieces(data: Fields, where: str, needed: Sequence[str] = ()) -> tupl
     """The pieces of a tokenizer file, which must include the special tokens and those `needed`; and the special tokens
     as name → id."""
     pieces = data.get("pieces")
-    refuse_if(
-        not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces),
-        f"{where}: field 'pieces' must be a list of texts, none of them empty",
-    )
+    if not isinstance(pieces, list) or not all(isinstance(piece, str) and piece for piece in pieces):
+        raise UserError(f"{where}: field 'pieces' must be a list of texts, none of them empty")
     ids: dict[str, int] = {piece: id for id, piece in enumerate(pieces)}
     refuse_if(len(ids) != len(pieces), f"{where}: field 'pieces' contains a piece twice")
     names = checked_names(data, where)
@@ -374,7 +368,8 @@ def checked_pieces(data: Fields, where: str, needed: Sequence[str] = ()) -> tupl
 
 def checked_flag(data: Fields, name: str, where: str) -> bool:
     value = data.get(name)
-    refuse_if(not isinstance(value, bool), f"{where}: field '{name}' must be true or false")
+    if not isinstance(value, bool):
+        raise UserError(f"{where}: field '{name}' must be true or false")
     return value
 
 
