@@ -1,129 +1,67 @@
 """The demonstration's corpus: the documentation inside the user's own Python.
 
 Docstrings of the standard library and of installed packages are read from source files with `ast`. Nothing is imported,
-so no code runs. The files are a seeded choice under a limit on source size, balanced over packages, so that the time is
-bounded and the same installation always gives the same text. A small language model has no capacity to spare for
-doctests, tables and markup, so only paragraphs of plain text are kept.
+so no code runs. The files are a seeded choice under a limit on source size, for each package and in all, so that the
+time is bounded and the same installation always gives the same text. A small language model has no capacity to spare
+for doctests, tables and markup, so only paragraphs of plain text are kept, and each sentence only where it first
+occurs: no two modules share one.
 """
 
 import ast
-import inspect
-import itertools
-import os
 import random
 import re
 import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 SHORTEST = 40  # characters of a docstring
-MOST_IN_FILE, MOST_IN_ALL = 600_000, 48_000_000  # bytes of source
+MOST_IN_PACKAGE, MOST_IN_ALL = 3_000_000, 48_000_000  # bytes of source
 
-# Tests, vendored, generated or old copies of code that is documented elsewhere, and this package itself.
+# Tests, vendored or old copies of code that is documented elsewhere, and this package itself.
 _SKIPPED = re.compile(
     r"test_.*|tests?|testing|idle_test|conftest|_?vendor(ed)?|externa?l?s?|third_party|lib2to3|pip|foretext|distutils"
     r"|_distutils_hack|this|antigravity|pydoc_data|idlelib|__pycache__"
 )
-_LICENCE = re.compile(r"copyright|licen[cs]ed? under|redistribution and use|all rights reserved|warranty", re.I)
-
-_CODE = re.compile(
-    r"^ *(?:```|~~~)(?s:.*?)^ *(?:```|~~~).*$"  # fenced
-    r"|^ *>>>.*(?:\n.*\S.*)*"  # a doctest, up to the blank line after its output
-    r"|^( *)(?:\.\. .*|(.*:):)$(?:\n(?:\1 +.*| *$))*"  # a directive, or the block after a "::"
-    r"|^ *[+=|].*[+=|] *$",  # a line of a table
+_UNWANTED = re.compile(  # in a paragraph: code, tables, placeholders, licences
+    r"```|~~~|>>>|^ *(?:\.\. |[+=|]|\$ )|\{\w+\}|%\(\w+\)s"
+    r"|(?i:copyright|licen[cs]ed? under|redistribution and use|all rights reserved|warranty)",
     re.M,
 )
-_SECTION = re.compile(r"^ *([A-Z]\w+(?=:$)|[A-Z][\w ]{2,30}(?=:?\n *[-=~^*#+]{3,}$)):?(?:\n *[-=~^*#+]{3,})?$", re.M)
-_LEFT_OUT = re.compile(r"(?:.* )?(?:examples?|references?|usage|doctests?|benchmarks?|see also)", re.I)
-_ENTRY = re.compile(r"(?::\w[^:]*:|[-*+•] |\d+[.)] |@\w+|\*{0,2}\w[\w, .*]{0,40}(?:\([^)]*\))? ?: ?(?=\S))")
-_MARKUP = [
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        ("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff]", " "),  # control characters and surrogates
-        (r":[a-zA-Z][\w:+-]*:`[~!]?([^`<]*?)(?:\s*<[^`>]*>)?`", r"\1"),  # :class:`~pack.Mean`
-        (r"`([^`<]+?)\s*<[^`>]*>`__?|\[([^\]]+)\]\([^)]*\)", r"\1\2"),  # links
-        (r"``?([^`]+)``?_?", r"\1"),
-        (r"(?<![\w*])\*\*?([^*\s](?:[^*]*[^*\s])?)\*\*?(?![\w*])", r"\1"),
-        (r"\s+", " "),
-    )
-]
-_PLACEHOLDER = re.compile(r"\{\w+\}|%\(\w+\)s")
-_ABBREVIATION = re.compile(
-    r"(?:\b(?:e\.g|i\.e|etc|vs|cf|fig|eq|no|resp|approx|al|incl|sec|ref|[A-Za-z])|\.\.)\.$", re.I
-)
-_BOUNDARY = re.compile(r"(?<=[.!?。！？])[\"')\]]?\s+(?=[\"'(\[]?[A-Z\u0080-\uffff])")
+_MARKUP = re.compile(r":[\w:+-]+:(?=`)|\s*<[^\s>]+>(?=`)|`+[_~!]*|\*+(?=\w)|(?<=\w)\*+|^\s*[-=~^*#+]{3,}$", re.M)
+_STRUCTURE = re.compile(r"\s|[-*+•:@]|\d+[.)] |\w[\w ]*:(?: |$)")  # how a line of a section or list begins
+_BOUNDARY = re.compile(r"(?<!\b\w\.)(?<=[.!?])\s+(?=[\"'(\[]?[A-Z])")  # "e.g. Tom" and "J. Smith" are none
+_DOCUMENTED = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
-@dataclass(frozen=True)
-class Docstring:
-    """One docstring: its module, what it documents, and its paragraphs."""
+class Docstring(NamedTuple):
+    """One docstring: its module, a line on what it documents, and its sentences."""
 
     module: str  # "email.message"
-    signature: str  # "def as_string(unixfrom=False)", "class Message(policy)"; empty for a module's docstring
-    opening: tuple[str, ...]  # the paragraphs of running text before its first section or list
-    rest: tuple[str, ...] = ()
-
-    @property
-    def package(self) -> str:
-        return self.module.partition(".")[0]
-
-    @property
-    def heading(self) -> str:
-        """The module and the signature: "email.message: def as_string(unixfrom=False)"; for a module's docstring, its
-        name."""
-        place = ".".join(self.module.split(".")[:2])
-        return f"{place}: {self.signature}" if self.signature else f"module {self.module}"
-
-    @property
-    def paragraphs(self) -> tuple[str, ...]:
-        return self.opening + self.rest
+    heading: (
+        str  # "email.message: def as_string(unixfrom)", "email.message: class Message(policy)"; "module email.message"
+    )
+    opening: list[str]  # the sentences before its first section or list
+    rest: list[str]
 
 
-def paragraphs(docstring: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The opening and the rest of a cleaned docstring, without doctests, code, tables, examples and references."""
-    opening: list[str] = []
-    rest: list[str] = []
-    parts = _SECTION.split(_CODE.sub(lambda code: f"{code[2] or ''}\n", docstring))
-    for section, body in zip(["", *parts[1::2]], parts[::2]):
-        for lines in [] if _LEFT_OUT.fullmatch(section) else _groups(body):
-            text = " ".join(lines)
-            for pattern, replacement in _MARKUP:
-                text = pattern.sub(replacement, text)
-            text = text.strip()
-            letters = sum(char.isalpha() or char == " " for char in text)
-            if len(text) >= 12 and letters >= 0.75 * len(text) and " " in text and not _PLACEHOLDER.search(text):
-                (rest if section or rest or _ENTRY.match(text) else opening).append(text)
-    return tuple(opening), tuple(rest)
-
-
-def _groups(body: str) -> Iterator[list[str]]:
-    """Lines that belong together: a paragraph, or a list item with the lines indented below it."""
-    group: list[str] = []
-    depth = 0
-    for line in [*body.split("\n"), ""]:
-        text, indent = line.strip(), len(line) - len(line.lstrip())
-        if group and (not text or _ENTRY.match(text) or (indent != depth and not _ENTRY.match(group[0]))):
-            yield group
-            group = []
-        if text:
-            group.append(text)
-            depth = indent
-
-
-def sentences(paragraph: str) -> list[str]:
-    """The sentences of one plain paragraph; abbreviations do not end a sentence."""
-    texts: list[str] = []
-    start = 0
-    for boundary in [*_BOUNDARY.finditer(paragraph), None]:
-        end = boundary.end() if boundary else len(paragraph)
-        candidate = paragraph[start:end].strip()
-        if candidate and not (boundary and _ABBREVIATION.search(candidate)):
-            texts.append(candidate)
-            start = end
-    return texts
+def sentences(docstring: str, seen: set[str]) -> tuple[list[str], list[str]]:
+    """The sentences of a cleaned docstring's opening and of the rest, without doctests, code and tables. Those that are
+    in `seen` are left out; the others are added to it."""
+    parts: list[list[str]] = [[], []]
+    part = 0
+    for paragraph in re.split(r"\n\s*\n", docstring):
+        plain = _MARKUP.sub("", paragraph)
+        text = " ".join(plain.split())
+        part = part or any(map(_STRUCTURE.match, plain.splitlines()))
+        is_mostly_words = sum(char.isalpha() or char == " " for char in text) >= 0.8 * len(text)
+        if is_mostly_words and " " in text and text.isprintable() and not _UNWANTED.search(paragraph):
+            new = {key: text for text in _BOUNDARY.split(text) if (key := sentence_key(text)) not in seen}
+            seen.update(new)
+            parts[part] += new.values()
+    return parts[0], parts[1]
 
 
 def sentence_key(sentence: str) -> str:
@@ -131,100 +69,68 @@ def sentence_key(sentence: str) -> str:
     return " ".join(word for word in re.findall(r"\w+", sentence.lower()) if not word.isdigit())
 
 
-def signature_of(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
-    """One line for a function or class, without annotations, `self` and long defaults."""
-    if isinstance(node, ast.ClassDef):
-        makers = [member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == "__init__"]
-        return f"class {node.name}({_arguments(makers[0].args) if makers else ''})"
-    return f"def {node.name}({_arguments(node.args)})"
-
-
-def _arguments(given: ast.arguments) -> str:
-    for argument in ast.walk(given):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
-    given.defaults = [_short(default) for default in given.defaults]
-    given.kw_defaults = [default and _short(default) for default in given.kw_defaults]
-    given.args, given.posonlyargs = given.posonlyargs + given.args, []
-    return re.sub(r"^(?:self|cls)(?:, |$)", "", ast.unparse(given))
-
-
-def _short(default: ast.expr) -> ast.expr:
-    is_short = isinstance(default, ast.Constant | ast.Name | ast.UnaryOp) and len(ast.unparse(default)) <= 16
-    return default if is_short else ast.Constant(...)
-
-
-def find_sources(roots: Sequence[Path]) -> dict[str, Path]:
-    """Python source files below `roots` by module, without tests and vendored copies."""
+def choose_sources(roots: Sequence[Path], seed: int, in_package: int, in_all: int) -> list[tuple[str, Path]]:
+    """Python source files below `roots` with their modules, without tests and vendored copies: a seeded choice within
+    these bytes of source."""
     sources: dict[str, Path] = {}
-    for root in roots:
-        for folder, subfolders, files in os.walk(root):
-            subfolders[:] = [name for name in subfolders if name.isidentifier() and not _SKIPPED.fullmatch(name)]
-            parts = Path(folder).relative_to(root).parts
-            for stem in (name[:-3] for name in files if name.endswith(".py") and not _SKIPPED.fullmatch(name[:-3])):
-                module = ".".join(parts if stem == "__init__" else (*parts, stem))
-                sources.setdefault(module, Path(folder, f"{stem}.py"))
-    return sources
-
-
-def choose_sources(sources: dict[str, Path], seed: int, all_bytes: int) -> list[tuple[str, Path]]:
-    """A seeded choice of files within `all_bytes` of source; the next file is from the package with the least so
-    far."""
-    order = [(module, path) for module, path in sorted(sources.items()) if path.is_file()]
+    for root, path in ((top, file) for top in roots for file in sorted(top.rglob("*.py"))):
+        *parts, stem = path.relative_to(root).with_suffix("").parts
+        if all(part.isidentifier() and not _SKIPPED.fullmatch(part) for part in (*parts, stem)) and path.is_file():
+            module = ".".join(parts if stem == "__init__" else (*parts, stem))
+            sources.setdefault(module, path)
+    order = sorted(sources.items())
     random.Random(f"sources {seed}").shuffle(order)
     spent: Counter[str] = Counter()
-    ranked: list[tuple[int, str, Path]] = []
+    chosen = []
     for module, path in order:
-        if (size := path.stat().st_size) <= MOST_IN_FILE:
-            spent[module.partition(".")[0]] += size
-            ranked.append((spent[module.partition(".")[0]], module, path))
-    sizes = itertools.accumulate(path.stat().st_size for _, _, path in sorted(ranked))
-    return sorted((module, path) for total, (_, module, path) in zip(sizes, sorted(ranked)) if total <= all_bytes)
+        package, size = module.partition(".")[0], path.stat().st_size
+        if spent[package] + size <= in_package and spent.total() + size <= in_all:
+            spent[package] += size
+            chosen.append((module, path))
+    return sorted(chosen)
 
 
-def read_docstrings(module: str, path: Path) -> Iterator[Docstring]:
-    """The docstrings of one file in source order; empty if it cannot be read or parsed."""
+def read_docstrings(module: str, path: Path) -> Iterator[tuple[str, str]]:
+    """The headings and cleaned docstrings of one file; empty if it cannot be read or parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return
-    for node in _documented(tree):
-        raw = ast.get_docstring(node, clean=False) or ""
-        if len(raw) >= SHORTEST and not _LICENCE.search(raw):
-            signature = "" if isinstance(node, ast.Module) else signature_of(node)
-            docstring = Docstring(module, signature, *paragraphs(inspect.cleandoc(raw)))
-            if sum(map(len, docstring.paragraphs)) >= SHORTEST:
-                yield docstring
+    for node in ast.walk(tree):
+        if isinstance(node, _DOCUMENTED):
+            yield _heading(module, node), ast.get_docstring(node) or ""
 
 
-def _documented(node: ast.AST) -> Iterator[ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    if isinstance(node, ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield node
-    for child in node.body if isinstance(node, ast.Module | ast.stmt) and hasattr(node, "body") else ():
-        yield from _documented(child)
+def _heading(module: str, node: _DOCUMENTED) -> str:
+    """One line for what is documented; of the arguments the names."""
+    if isinstance(node, ast.Module):
+        return f"module {module}"
+    functions = (one for one in (node, *node.body) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    taken = next((one.args for one in functions if one is node or one.name == "__init__"), None)
+    names = (child.arg for child in ast.iter_child_nodes(taken or ast.Pass()) if isinstance(child, ast.arg))
+    kind = "class" if isinstance(node, ast.ClassDef) else "def"
+    return f"{module}: {kind} {node.name}({', '.join(name for name in names if name not in ('self', 'cls'))})"
 
 
 def harvest(
     roots: Sequence[Path] = (),
     *,
     seed: int = 0,
-    all_bytes: int = MOST_IN_ALL,
+    in_package: int = MOST_IN_PACKAGE,
+    in_all: int = MOST_IN_ALL,
     watch: Callable[[], None] = lambda: None,
 ) -> list[Docstring]:
-    """The docstrings below `roots` (default: this Python's own), sorted by module. Copies are left out, and so are
-    docstrings most of whose paragraphs have occurred before (generated families of classes). `watch` is called for each
-    file, and may end the work by raising."""
+    """The docstrings below `roots` (default: this Python's own), sorted by module, without the sentences that have
+    occurred before. `watch` is called for each file, and may end the work by raising."""
     roots = roots or [Path(sysconfig.get_paths()[name]) for name in ("stdlib", "purelib", "platlib")]
     seen: set[str] = set()
     kept: list[Docstring] = []
-    for module, path in choose_sources(find_sources(roots), seed, all_bytes):
+    for module, path in choose_sources(roots, seed, in_package, in_all):
         watch()
-        for docstring in read_docstrings(module, path):
-            keys = [sentence_key(text) for text in docstring.paragraphs]
-            new = sum(len(key) for key in keys if key not in seen)
-            seen.update(keys)
-            if new and new * 2 >= sum(map(len, keys)):
+        for heading, text in read_docstrings(module, path):
+            docstring = Docstring(module, heading, *sentences(text, seen))
+            if sum(map(len, docstring.opening + docstring.rest)) >= SHORTEST:
                 kept.append(docstring)
     return kept
