@@ -143,6 +143,8 @@ class OutputLayer(Protocol):
 
 
 class Trunk(nn.Module):
+    """What the other rooms may ask of a trunk. A trunk that cannot do something keeps the default."""
+
     attends: ClassVar[bool] = False  # whether there are `attention_weights`
     branches: ClassVar[bool] = False  # whether `Batch.attend_BTT` is supported: texts side by side after a state
     spells: ClassVar[bool] = False  # whether tokens are read by their characters, which `spelled` returns

@@ -211,6 +211,7 @@ class PermutationObjective(Objective):
         return Outcome({LOSS: LossSum(total, float(len(targets_N)))}, hidden.state)
 
     def blank(self) -> int:
+        """The token that is a blank in a text to fill."""
         return self._special(MASK)
 
     def _special(self, name: str) -> int:

@@ -70,6 +70,7 @@ class TranslationObjective(Translator):
 
     @property
     def words(self) -> WordList:
+        """The words that translations are made of."""
         return self.tokenizer.target_words
 
     def ids(self, tokenizer: Tokenizer) -> int:
@@ -120,10 +121,12 @@ class TranslationObjective(Translator):
     # -- writing translations ----------------------------------------------------------------------------------------
 
     def start(self, trunk: Trunk, batch: Batch) -> DecoderState:
+        """The sources, read, and the decoder before its first word."""
         assert isinstance(trunk, CoveTrunk)
         return self.decoder.start(trunk.encode(batch)[1])
 
     def decode_step(self, ids_B: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """The logits [B, V] of the word after these, and the state that has read them."""
         read_BD, state = self.decoder.step(ids_B, state)
         return self.decoder.output(read_BD), state
 

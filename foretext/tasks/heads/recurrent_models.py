@@ -135,15 +135,18 @@ class RecurrentTagging(OverWords, WordByWord, LabelledTask):
         return WordByWord() if self.model.crf is None else ChainTagger(self.model.crf)
 
     def best(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        """The class of each word."""
         return self._tagger.best(scores_WC, begins)
 
     def probabilities(self, scores_WC: np.ndarray, begins: bool = True) -> np.ndarray:
+        """The probability of each class at each word."""
         return self._tagger.probabilities(scores_WC, begins)
 
     def told(self, scores: Sequence[np.ndarray], begins: Sequence[bool]) -> list[tuple[np.ndarray, np.ndarray]]:
         return self._tagger.told(scores, begins)
 
     def surprise(self, scores_WC: np.ndarray, tags_W: np.ndarray, begins: bool = True) -> float:
+        """The loss of these classes, summed over the words; those that are IGNORE do not count."""
         return self._tagger.surprise(scores_WC, tags_W, begins)
 
 

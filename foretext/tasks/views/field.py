@@ -176,6 +176,8 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ChosenField(ChosenStrength):
+    """The result of cross-validation over texts."""
+
     folds: list[LeftOut]  # empty: there were no folds
 
 

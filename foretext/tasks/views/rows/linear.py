@@ -146,6 +146,8 @@ def fit_linear(
 
 @dataclass(frozen=True)
 class Chosen(ChosenStrength):
+    """The result of cross-validation over rows."""
+
     # [units, outputs], each unit scored by a head that has not seen its row; NaN where no fold left it out
     outputs: np.ndarray
 
