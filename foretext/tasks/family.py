@@ -169,7 +169,9 @@ class Family(Protocol):
     fits_head: bool = False  # whether the head can be fitted to the states before training (transfer.head=probe)
     averages: bool = False  # whether predictions of several models can be averaged (--with)
     views: tuple[str, ...] = ()  # the views that one head can read for its rows (--views)
-    views_alone: bool = False  # whether views do without a trunk (--system views, or a run of word vectors beside it)
+    views_alone: bool = False  # whether views do without a trunk (--system views)
+    # the views that are read without being asked if a model has word vectors beside it; None: all, if `views_alone`
+    views_beside: tuple[str, ...] | None = None
     learn_from_text: tuple[str, ...] = ()  # the kinds whose views can learn from unlabelled text (--unlabelled)
     single_texts: tuple[str, ...] = ()  # the kinds whose rows can be one text
     # How a row asks for its answer in a prompt, by kind; the last field is the answer. Other kinds cannot be prompted.

@@ -65,9 +65,12 @@ def with_own_words(request: FinetuneRequest) -> FinetuneRequest:
     others = request.knowledge is not None or model.vectors is not None
     alone = request.plan == PAPER or request.from_scratch or _reads_words(model)
     family = family_of(request.kind)
-    able = family.views_alone and (TUNED in family.views or not asked_of_trunk(request))
+    has_views = family.views_alone or family.views_beside is not None
+    able = has_views and (TUNED in family.views or not asked_of_trunk(request))
     wanted = able and not alone if views is None else bool({"lsa", "vectors"} & set(views))
-    return with_vectors_beside(request, words) if wanted and words is not None and not others else request
+    if not wanted or words is None or others:
+        return request
+    return with_vectors_beside(replace(request, views=family.views_beside) if views is None else request, words)
 
 
 def _all_views(request: FinetuneRequest) -> tuple[str, ...]:

@@ -144,9 +144,11 @@ def test_python_and_the_command_line_learn_the_same(base: Path) -> None:
     assert np.array_equal(named.views.bias, loaded.views.bias)
 
 
-def test_tags_are_learned_by_the_trunk(base: Path) -> None:
+def test_tags_are_learned_by_views_of_words_unless_the_trunk_is_asked_for(base: Path) -> None:
     sentences = [TaggedSentence(("the", who), ("O", "B-X"), "row") for who, _ in PAIRS]
+    assert taught(base, rows=sentences, kind="tagging", epochs=None) == ("ngrams", "vectors")
     assert taught(base, rows=sentences, kind="tagging", plan="gpt") is None
+    assert taught(base, rows=sentences, kind="tagging", views=()) is None
 
 
 @pytest.mark.parametrize(
