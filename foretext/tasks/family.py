@@ -170,7 +170,7 @@ class Family(Protocol):
     averages: bool = False  # whether predictions of several models can be averaged (--with)
     views: tuple[str, ...] = ()  # the views that one head can read for its rows (--views)
     views_alone: bool = False  # whether views do without a trunk (--system views)
-    # the views that are read without being asked if a model has word vectors beside it; None: all, if `views_alone`
+    # Without --views, what is read if a model has word vectors beside it. None: all views if `views_alone`, else none.
     views_beside: tuple[str, ...] | None = None
     learn_from_text: tuple[str, ...] = ()  # the kinds whose views can learn from unlabelled text (--unlabelled)
     single_texts: tuple[str, ...] = ()  # the kinds whose rows can be one text

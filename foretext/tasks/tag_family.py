@@ -51,7 +51,7 @@ _NO_COLUMNS = (".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".pq")  # endin
 class TagFamily(Family):
     next_step = "new.txt --out predicted.txt"
     views = ("ngrams", "vectors", "states")
-    views_beside = ("ngrams", "vectors")  # far better than a trunk of minutes, fine-tuned: docs/results.md
+    views_beside = ("ngrams", "vectors")  # better than fine-tuning a GPT of 20 minutes (docs/results.md)
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
